@@ -18,18 +18,18 @@ from dither_aggregator.operations import registry_process
 from dither_aggregator.store import dump
 from dither_aggregator.store.document_kinds import MARK_CHARACTERS_MAX, MARKS_MAX
 from dither_aggregator.web import (
+    addresses,
     authentication,
     embed_links,
-    http_connection,
+    endpoints,
     http_messages,
+    http_server,
     process_messages,
     queries,
     query_parameters,
     reader_pool,
     request_admission,
     request_limits,
-    upload_endpoint,
-    url_paths,
 )
 from dither_aggregator.web.api.administering import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
@@ -47,19 +47,19 @@ PAGE = TESTS.parent / "shared" / "doors.md"
 KIB, MIB = 1024, 1024 * 1024
 FIGURES: dict[str, list[tuple[str, float]]] = {
     "a connection": [
-        ("a head {} KiB", http_connection.HEADER_BYTES_MAX / KIB),
-        ("a body {} MiB", http_connection.BODY_BYTES_MAX / MIB),
+        ("a head {} KiB", http_server.HEADER_BYTES_MAX / KIB),
+        ("a body {} MiB", http_server.BODY_BYTES_MAX / MIB),
         ("not whole {} MiB", http_messages.BODY_BYTES_MAX / MIB),
         ("not read {} MiB", http_messages.ANSWER_BYTES_MAX / MIB),
         ("{} connections", http_messages.CONNECTIONS_MAX),
-        ("{} requests ahead", http_connection.PIPELINED_MAX),
-        ("a request {} s", http_connection.REQUEST_WITHIN_S),
-        ("an answer {} s", http_connection.STALLED_FOR_S),
-        ("{} s in all", http_connection.ANSWERED_WITHIN_S),
-        ("{} s between requests", http_connection.IDLE_WITHIN_S),
+        ("{} requests ahead", http_server.PIPELINED_MAX),
+        ("a request {} s", http_server.REQUEST_WITHIN_S),
+        ("an answer {} s", http_server.STALLED_FOR_S),
+        ("{} s in all", http_server.ANSWERED_WITHIN_S),
+        ("{} s between requests", http_server.IDLE_WITHIN_S),
     ],
     "`POST /v1/reports`: its head": [
-        ("{} KiB are let by", http_connection.UNWANTED_BYTES_MAX / KIB),
+        ("{} KiB are let by", http_server.UNWANTED_BYTES_MAX / KIB),
         ("{} a second", request_limits.SECOND_NS / request_limits.BY_ADDRESS.interval_ns),
         ("{} at once", request_limits.BY_ADDRESS.burst),
         ("{} wait to be folded", capacity.BACKLOG_UPLOADS_MAX),
@@ -72,10 +72,10 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} commas", reading.VALUES_MAX),
         ("{} uploads", service.WAITING_UPLOADS_MAX),
         ("{} MiB wait", service.WAITING_BYTES_MAX / MIB),
-        ("for {} s", upload_endpoint.ACKNOWLEDGE_WITHIN_S),
+        ("for {} s", endpoints.ACKNOWLEDGE_WITHIN_S),
     ],
     "pages and API: addresses and queries": [
-        ("a head of {} KiB", http_connection.HEADER_BYTES_MAX / KIB),
+        ("a head of {} KiB", http_server.HEADER_BYTES_MAX / KIB),
         ("{} requests wait", reader_pool.WAITING_MAX),
         ("{} days", query_parameters.DAYS_MAX),
         ("{} values by name", NAMED_MAX),
@@ -83,7 +83,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} s for an answer", reader_pool.ANSWER_WITHIN_S),
     ],
     "`/embed`": [
-        ("a head of {} KiB", http_connection.HEADER_BYTES_MAX / KIB),
+        ("a head of {} KiB", http_server.HEADER_BYTES_MAX / KIB),
         ("at most {} days", embed_links.DAYS_MAX),
     ],
     "the webhook that `dither report` posts to": [
@@ -91,7 +91,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("attempts of {} s", report.POST_WITHIN_S),
     ],
     "questions: `/ask`, `/v1/query`": [
-        ("a head of {} KiB", http_connection.HEADER_BYTES_MAX / KIB),
+        ("a head of {} KiB", http_server.HEADER_BYTES_MAX / KIB),
         ("a body {} KiB", process_messages.ASKED_BYTES_MAX / KIB),
         ("{} questions of", queries.QUESTIONS_MAX),
         ("of {} characters", language.CHARACTERS_MAX),
@@ -100,14 +100,14 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} days", answering.WINDOW_DAYS_MAX),
     ],
     "posted candidates": [
-        ("{} MiB", http_connection.BODY_BYTES_MAX / MIB),
+        ("{} MiB", http_server.BODY_BYTES_MAX / MIB),
         ("{} texts", CANDIDATES_MAX),
         ("of {} characters", VALUE_CHARACTERS_MAX),
         ("more than {} one", reader_pool.CANDIDATES_MAX),
         ("{} s", reader_pool.LONG_WITHIN_S),
     ],
     "`X-Forwarded-For`": [("last {} addresses", request_limits.HOPS_MAX)],
-    "`X-Forwarded-Prefix`": [("a path of {} characters", url_paths.BASE_PATH_CHARACTERS_MAX)],
+    "`X-Forwarded-Prefix`": [("a path of {} characters", addresses.BASE_PATH_CHARACTERS_MAX)],
     "`/login`": [
         ("{} KiB", authentication.FORM_BYTES_MAX / KIB),
         ("{} fields", authentication.FIELDS_MAX),
@@ -141,7 +141,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("keys of {} parts", files.KEY_PARTS_MAX),
     ],
     "a registry over `/v1/admin`, or at a SIGHUP": [
-        ("{} MiB over HTTP", http_connection.BODY_BYTES_MAX / MIB),
+        ("{} MiB over HTTP", http_server.BODY_BYTES_MAX / MIB),
         ("with {} MiB", registry_process.MEMORY_BYTES_MAX / MIB),
         ("{} s of a processor", registry_process.PROCESSOR_S),
         ("{} s by the clock", registry_process.READ_WITHIN_S),
@@ -152,7 +152,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
     ],
     "the broker's queues": [("a message {} KiB", MESSAGE_BYTES_MAX / KIB), ("{} that wait", FLOOD)],
     "a long list that the broker carries, and its answer": [
-        ("a list {} MiB", http_connection.BODY_BYTES_MAX / MIB),
+        ("a list {} MiB", http_server.BODY_BYTES_MAX / MIB),
         ("an answer {} MiB", http_messages.ANSWER_BYTES_MAX / MIB),
         ("{} KiB around it", candidate_jobs.HEADS_BYTES_MAX / KIB),
     ],

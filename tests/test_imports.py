@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "aggregator/dither_aggregator/ask": {"dither_aggregator", "dither_shared", "lark", "numpy", "scipy"},
     "aggregator/dither_aggregator/simulate": {"dither_aggregator", "dither_shared", "dither", "numpy"},
     # Sends reports of another system's clients as a device sends its own.
-    "aggregator/dither_aggregator/interop/google_rappor.py": {
+    "aggregator/dither_aggregator/google_rappor.py": {
         "dither",
         "dither_aggregator",
         "dither_shared",

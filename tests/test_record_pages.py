@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from dither_aggregator.counting import folding
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator import counting
+from dither_aggregator.counting import Counts
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations import maintenance
 from dither_shared.shapes import ReportShape
@@ -36,7 +36,7 @@ class Record:
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
-    clock, fold = Clock(), folding.fold
+    clock, fold = Clock(), counting.fold
 
     def fail(shape: ReportShape, packed: bytes) -> Counts:
         raise ValueError("a packed report lies beyond the mechanism's symbols")
@@ -52,10 +52,10 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
         maintenance.maintain(store, 0)
         for metric in ("color", "dark"):
             maintenance.finalize(store, metric)
-        patched.setattr(folding, "fold", fail)
+        patched.setattr(counting, "fold", fail)
         append(store, body_of(ASKED, {"dark": [1, 0, 1]}))
         fold_all(store)
-        patched.setattr(folding, "fold", fold)
+        patched.setattr(counting, "fold", fold)
         append(store, body_of(ASKED, {"dark": [1]}))
         refused = [("dark", "0" * 16, [1, 0]), ("nothing", "0" * 16, [1])]
         answer(store, encode_upload(new_upload_id(random.getrandbits), refused))

@@ -36,21 +36,19 @@ from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.planning import Design, Planned, Question
 from dither_aggregator.analysis.reading import COLUMNS, Estimand, Reading, View
 from dither_aggregator.analysis.rows import Row, says
-from dither_aggregator.counting.folding import tables
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting import support_counts, tables
 from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.registry_process import READ_WITHIN_S, document_of
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.document_kinds import ADMIN, READ
 from dither_aggregator.store.invariants import check
+from dither_aggregator.web.addresses import ADDRESSES, EMBED
 from dither_aggregator.web.api import administering
 from dither_aggregator.web.embed_links import EmbedLink
-from dither_aggregator.web.pages.presentation import RowsShown
-from dither_aggregator.web.pages.presentations import PRESENTATIONS
-from dither_aggregator.web.plan_request import PLANNERS, Planner
+from dither_aggregator.web.pages.planning import PLANNERS, Planner
+from dither_aggregator.web.pages.presentation import PRESENTATIONS, RowsShown
 from dither_aggregator.web.query_parameters import QueryParameters
-from dither_aggregator.web.url_paths import ADDRESSES, EMBED
 from dither_shared.cells import Cells, Part, one_cell
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
 from dither_shared.errors import ConfigurationError

@@ -4,9 +4,9 @@ import random
 from collections.abc import Callable, Collection, Iterator
 from ipaddress import ip_address, ip_network
 
-from dither_aggregator.web.allowed_hosts import check_monitor, check_reader
-from dither_aggregator.web.http_connection import HEADER_BYTES_MAX
+from dither_aggregator.web.addresses import check_monitor, check_reader
 from dither_aggregator.web.http_messages import Scope
+from dither_aggregator.web.http_server import HEADER_BYTES_MAX
 from dither_aggregator.web.request_limits import Clients
 from dither_shared.wire.reading import Problem
 from tests.support.bounding import bounded

@@ -10,9 +10,9 @@ import requests
 
 from dither_aggregator.arguments import settings
 from dither_aggregator.ingest import process_counters
-from dither_aggregator.web.health_endpoints import health_findings
+from dither_aggregator.web.addresses import ADDRESSES
+from dither_aggregator.web.endpoints import health_findings
 from dither_aggregator.web.request_limits import Limits
-from dither_aggregator.web.url_paths import ADDRESSES
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.aggregator.test_request_admission import ASKED, FEW, Taking, taking

@@ -21,10 +21,9 @@ from dither_aggregator.analysis.shares import Shares
 from dither_aggregator.analysis.tables.reading import TablesReading
 from dither_aggregator.analysis.words import LONGER, Sketched, Wanted, Word, WordsReading
 from dither_aggregator.store import StoredPlan, Tally
-from dither_aggregator.web.charts.scale import Measure
+from dither_aggregator.web.charts import Measure
 from dither_aggregator.web.pages import overview
-from dither_aggregator.web.pages.presentation import ReadingAnswer
-from dither_aggregator.web.pages.presentations import presentation_of
+from dither_aggregator.web.pages.presentation import ReadingAnswer, presentation_of
 from dither_aggregator.web.pages.shares import leaders_in_words
 from dither_shared.mechanisms import PGR
 from dither_shared.registry import Metric, Registry

@@ -18,7 +18,7 @@ import pytest
 
 from dither_aggregator.analysis.reading import COLUMNS
 from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.counting import BadTally, TallyGone
 from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.api.rowsets import RowSet, respond
 from dither_aggregator.web.problems import CONTENT_TYPE

@@ -20,7 +20,7 @@ from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.api import OPERATIONS, description
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.rowsets import RowSet, respond
-from dither_aggregator.web.charts.scale import SHARES, end
+from dither_aggregator.web.charts import SHARES, end
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id

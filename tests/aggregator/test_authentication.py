@@ -18,10 +18,10 @@ from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import problems
+from dither_aggregator.web.addresses import EMBED
 from dither_aggregator.web.authentication import COOKIE, SESSION_S
-from dither_aggregator.web.flask_apps import reading_app
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
-from dither_aggregator.web.url_paths import EMBED
+from dither_aggregator.web.reader_process import reading_app
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from tests.support.aggregators import dither, serve

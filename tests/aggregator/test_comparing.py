@@ -9,8 +9,7 @@ import pytest
 
 from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.numbers import QUANTILES
-from dither_aggregator.simulate.comparing import COMPARING, by_design, holds, too_few_hold
-from dither_aggregator.simulate.populations import census
+from dither_aggregator.simulate.populations import COMPARING, by_design, census, holds, too_few_hold
 from dither_shared.registry import Metric, Registry, utc_today
 from tests.support.registries import registry
 

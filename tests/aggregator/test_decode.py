@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy.fft import fftn
 
-from dither_aggregator.counting.folding import BadTally, fold
-from dither_aggregator.counting.supports import (
+from dither_aggregator.counting import (
     ONE_BY_ONE_MAX,
     REPORTS_MAX,
+    BadTally,
+    fold,
     hyperplane,
     hyperplane_sums,
     hyperplanes_through,
@@ -76,9 +77,7 @@ def test_a_wrong_transform_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism = PGR.for_design(100, 5, 4, EPSILON)
     tally = np.ones(mechanism.outputs, dtype=np.int64)
     right = hyperplane_sums(tally, *mechanism.geometry)
-    monkeypatch.setattr(
-        "dither_aggregator.counting.supports.hyperplane_sums", lambda *_: right + (np.arange(len(right)) == 9)
-    )
+    monkeypatch.setattr("dither_aggregator.counting.hyperplane_sums", lambda *_: right + (np.arange(len(right)) == 9))
     with pytest.raises(BadTally, match="do not add up"):
         support_counts(mechanism, tally, mechanism.outputs)
 
@@ -95,7 +94,7 @@ def test_the_most_reports_are_summed_exactly_and_more_are_refused() -> None:
 
 
 def test_a_transform_without_enough_digits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    off = "dither_aggregator.counting.supports.fftn"
+    off = "dither_aggregator.counting.fftn"
     monkeypatch.setattr(off, lambda grid: fftn(grid + 0.3 * (grid == grid.max())))
     with pytest.raises(BadTally, match="lost precision"):
         hyperplane_sums(np.random.default_rng(1).integers(0, 2**15, points(11, 3)), 11, 3, 0)

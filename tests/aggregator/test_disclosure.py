@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dither.auditing.plans import inputs_of, report_of
+from dither_aggregator.analysis.closed_days import examine
 from dither_aggregator.analysis.estimands import estimate
-from dither_aggregator.analysis.quality import examine
 from dither_aggregator.analysis.reading import (
     CELL_MIN,
     Pooled,
@@ -23,7 +23,7 @@ from dither_aggregator.analysis.reading import (
     sizes,
     without_few,
 )
-from dither_aggregator.counting.folding import fold_cells, tables
+from dither_aggregator.counting import fold_cells, tables
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
 from dither_aggregator.store.documents import Offered, Plans
 from dither_shared.frozen import replaced

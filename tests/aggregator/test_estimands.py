@@ -16,7 +16,7 @@ from dither_aggregator.analysis import estimands
 from dither_aggregator.analysis import numbers as numbers_module
 from dither_aggregator.analysis.estimands import ROWS_MAX, Ahead, estimate, read_days
 from dither_aggregator.analysis.numbers import Numbers
-from dither_aggregator.analysis.numeric.fit import most_likely
+from dither_aggregator.analysis.numeric_fit import most_likely
 from dither_aggregator.analysis.reading import View, Window
 from dither_aggregator.analysis.shares import Shares
 from dither_aggregator.ask.answering import Asking

@@ -19,8 +19,7 @@ from dither_aggregator.analysis.inference import (
     normal_from,
 )
 from dither_aggregator.analysis.pure import Estimates, estimate_shares
-from dither_aggregator.counting.folding import fold
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting import fold, support_counts
 from dither_shared.mechanisms import GRR, OUE, PGR, SUE, PrivSet, PureMechanism, SubsetSelection, choose
 from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.rng import Rng

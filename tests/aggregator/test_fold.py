@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from dither_aggregator.counting.folding import _count, fold, fold_cells, impossible
+from dither_aggregator.counting import _count, fold, fold_cells, impossible
 from dither_shared.cells import Cells, Part
 from dither_shared.mechanisms import Mechanism, choose
 from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols
@@ -48,7 +48,7 @@ def test_blocks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     shape, rng = Bits(130), random.Random(5)
     packed = shape.pack([draw_report(shape, rng) for _ in range(2_000)])
     whole = fold(shape, packed)
-    monkeypatch.setattr("dither_aggregator.counting.folding._BLOCK_ROWS", 600)
+    monkeypatch.setattr("dither_aggregator.counting._BLOCK_ROWS", 600)
     assert (fold(shape, packed) == whole).all()
 
 

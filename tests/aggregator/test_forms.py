@@ -11,8 +11,8 @@ from dither_aggregator.web.api import description
 from dither_aggregator.web.api.tables import PlanRowsAsked
 from dither_aggregator.web.pages.compare import ComparePageAsked
 from dither_aggregator.web.pages.metric import MetricAsked
+from dither_aggregator.web.pages.planning import PlanningAsked
 from dither_aggregator.web.pages.presentation import form
-from dither_aggregator.web.plan_request import PlanningAsked
 from dither_aggregator.web.queries import SeriesAsked
 from dither_aggregator.web.query_parameters import FalseShareAsked, Whole
 from tests.support.sites import Site, site

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from dither_aggregator.analysis import groups as groups_module
+from dither_aggregator.analysis import differences as groups_module
+from dither_aggregator.analysis.differences import dashboard_of, group_differences, read_groups
 from dither_aggregator.analysis.estimands import estimand_of
-from dither_aggregator.analysis.groups import dashboard_of, group_differences, read_groups
 from dither_aggregator.analysis.reading import View, WantedSum, Window
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Tally

@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pytest
 from scipy.special import ndtr
 
-from dither_aggregator.analysis import hashed
+from dither_aggregator.analysis import pure
 from dither_aggregator.analysis.estimands import estimate
-from dither_aggregator.analysis.hashed import HashedShares, Rows
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.significance import benjamini_hochberg
-from dither_aggregator.counting.folding import Counts, tables
+from dither_aggregator.analysis.pure import HashedShares, Rows
+from dither_aggregator.analysis.rows import benjamini_hochberg
+from dither_aggregator.counting import Counts, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Hashed
 from dither_shared.mechanisms import PGR, choose
@@ -142,8 +142,8 @@ def test_without_the_heavy_texts_and_the_collisions_intervals_miss(monkeypatch: 
         blind = np.mean([each_held(seed) for seed in range(ROUNDS)])
     assert sound - blind > 0.02
     near = [near_the_heavy(seed) for seed in range(ROUNDS)]
-    monkeypatch.setattr(hashed, "HEAVIEST", 0)
-    monkeypatch.setattr(hashed, "FAR", 1e9)
+    monkeypatch.setattr(pure, "HEAVIEST", 0)
+    monkeypatch.setattr(pure, "FAR", 1e9)
     believed = [near_the_heavy(seed, spoiled=True) for seed in range(ROUNDS)]
     assert np.concatenate(near).mean() > 0.8
     assert np.concatenate(believed).mean() < 0.6

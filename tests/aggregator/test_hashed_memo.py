@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dither_aggregator.analysis.decoding import decoder
-from dither_aggregator.analysis.decoding.decoder import FREEDOM_MAX, Found
+from dither_aggregator.analysis import decoder
+from dither_aggregator.analysis.decoder import FREEDOM_MAX, Found
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.texts import TextRow, TextsReading, decode_candidates

@@ -12,11 +12,11 @@ from select import select
 
 import pytest
 
-from dither_aggregator.web import http_connection, http_messages
-from dither_aggregator.web.app import in_words
+from dither_aggregator.web import http_messages
+from dither_aggregator.web import http_server as serving
+from dither_aggregator.web.endpoints import in_words
 from dither_aggregator.web.http_messages import App, HttpAnswer, Scope
-from dither_aggregator.web.page_requests import ReadingApp
-from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest
+from dither_aggregator.web.process_messages import ReadAnswer, ReadingApp, ReadRequest
 from dither_shared.wire import PATH
 from dither_shared.wire.reading import Problem
 from tests.support.aggregators import http_server
@@ -38,7 +38,7 @@ def served(shared: Served) -> Iterator[Served]:
 
 
 def test_a_request_that_takes_too_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "REQUEST_WITHIN_S", 0.4)
+    monkeypatch.setattr(serving, "REQUEST_WITHIN_S", 0.4)
     with running() as served:
         begun = (HEAD[:1], HEAD[:10], HEAD, upload(5) + b"ab", upload(0) + b"\r\n")
         connected = [served.connect(each) for each in begun]
@@ -63,7 +63,7 @@ def test_who_never_said_anything_costs_the_server_nothing(served: Served) -> Non
 
 
 def test_drops_do_not_put_the_deadline_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "REQUEST_WITHIN_S", 0.4)
+    monkeypatch.setattr(serving, "REQUEST_WITHIN_S", 0.4)
     with running() as served:
         made = served.connect(upload(700))
         with suppress(OSError):
@@ -73,7 +73,7 @@ def test_drops_do_not_put_the_deadline_off(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "REQUEST_WITHIN_S", 0.2)
+    monkeypatch.setattr(serving, "REQUEST_WITHIN_S", 0.2)
     with running() as served:
         served.echo.waits = True
         made = served.connect(upload(3) + b"abc")
@@ -132,8 +132,8 @@ def test_nonsense_behind_a_request_does_not_pass_for_its_answer(served: Served) 
 
 
 def test_a_few_requests_may_be_sent_ahead(served: Served) -> None:
-    made = served.connect(GET * http_connection.PIPELINED_MAX)
-    assert [made.answer()[0] for _ in range(http_connection.PIPELINED_MAX)] == [200] * http_connection.PIPELINED_MAX
+    made = served.connect(GET * serving.PIPELINED_MAX)
+    assert [made.answer()[0] for _ in range(serving.PIPELINED_MAX)] == [200] * serving.PIPELINED_MAX
 
 
 def test_who_sends_more_requests_ahead_is_cut_off(served: Served) -> None:
@@ -147,7 +147,7 @@ def test_who_sends_more_requests_ahead_is_cut_off(served: Served) -> None:
 
 @pytest.mark.parametrize("begun", [upload(700) + b"x", b"GET / HTTP/1.1\r\nX: "], ids=["body", "head"])
 def test_what_is_half_sent_behind_a_request_has_a_deadline_too(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "REQUEST_WITHIN_S", 0.4)
+    monkeypatch.setattr(serving, "REQUEST_WITHIN_S", 0.4)
     with running() as served:
         served.echo.waits = True
         made = served.connect(upload(3) + b"abc" + begun)
@@ -188,7 +188,7 @@ def read_to_the_end(made: Connection) -> int:
 
 
 def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "STALLED_FOR_S", 0.3)
+    monkeypatch.setattr(serving, "STALLED_FOR_S", 0.3)
     with running() as served:
         made = slow_reader(served)
         until(lambda: not served.connections())
@@ -196,7 +196,7 @@ def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_answer_that_is_read_slowly_is_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "ANSWERED_WITHIN_S", 0.5)
+    monkeypatch.setattr(serving, "ANSWERED_WITHIN_S", 0.5)
     with running() as served:
         made, lengths = slow_reader(served), list[int]()
 
@@ -284,7 +284,7 @@ def test_a_mistake_of_ours_in_reading_a_request_keeps_it_on_the_device(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(http_connection.BoundedConnection, "_answer_next", broken)
+    monkeypatch.setattr(serving.BoundedConnection, "_answer_next", broken)
     status, document = served.connect(upload(3) + b"abc").answer()
     assert (status, slug(document)) == (500, "failed")
 

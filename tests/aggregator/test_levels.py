@@ -14,7 +14,7 @@ from scipy.stats import binom
 from dither_aggregator.analysis.functional import Functionals
 from dither_aggregator.analysis.inference import Floats, Z
 from dither_aggregator.analysis.pure import change_chance, estimate_shares
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting import support_counts
 from dither_shared.mechanisms import MECHANISMS, PrivSet, PureMechanism
 from tests.benchmarks import edges
 from tests.support.laws import answers

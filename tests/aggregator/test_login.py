@@ -10,8 +10,8 @@ import pytest
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.document_kinds import READ
 from dither_aggregator.web.authentication import FORM, FORM_BYTES_MAX, Login
-from dither_aggregator.web.http_connection import BODY_BYTES_MAX
 from dither_aggregator.web.http_messages import headers_of
+from dither_aggregator.web.http_server import BODY_BYTES_MAX
 from dither_shared.wire.reading import Problem
 from tests.support.bounding import bounded
 from tests.support.keys import STRONG

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dither_aggregator.analysis.estimands import Point
 from dither_aggregator.analysis.reading import Window
-from dither_aggregator.analysis.series import Point
 from dither_aggregator.store.document_kinds import DayMark
-from dither_aggregator.web.charts import series as series_module
-from dither_aggregator.web.charts.scale import label_width
-from dither_aggregator.web.charts.series import (
+from dither_aggregator.web import charts as series_module
+from dither_aggregator.web.charts import (
     MARK_HEIGHT,
     MARK_PERCENT,
     MARK_TOP,
     MarkLabel,
     draw_series,
+    label_width,
 )
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Site, site

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.significance import (
+from dither_aggregator.analysis.rows import (
     adaptive,
     benjamini_hochberg,
     family,

@@ -5,9 +5,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.decoding import decoder
-from dither_aggregator.analysis.decoding.decoder import Channel, decode
-from dither_aggregator.analysis.significance import benjamini_hochberg
+from dither_aggregator.analysis import decoder
+from dither_aggregator.analysis.decoder import Channel, decode
+from dither_aggregator.analysis.rows import benjamini_hochberg
 from tests.benchmarks import missed
 from tests.benchmarks.missed import POPULATIONS, Population, Run
 from tests.support.decoding import Floats, drawn

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from dither_aggregator.analysis.shares import METHODS, Normalised, maximum_likelihood, norm_sub
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting import support_counts
 from dither_shared.mechanisms import GRR, OUE, PureMechanism, choose
 from tests.support.tallies import draw_tally
 

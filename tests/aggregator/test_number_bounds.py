@@ -9,7 +9,7 @@ import numpy as np
 
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.numbers import NumbersReading
-from dither_aggregator.analysis.numeric.bounds import _first
+from dither_aggregator.analysis.numeric_fit import _first
 from dither_aggregator.analysis.reading import View
 from tests.support.numeric import FORMS, draw_numbers, hump, number_site
 

@@ -17,7 +17,7 @@ from dither_aggregator.analysis.estimands import estimate, read
 from dither_aggregator.analysis.numbers import QUANTILES, NumberRow, NumbersReading
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import Tally
-from dither_aggregator.web.charts.scale import SHARES, Measure, beside, label_width
+from dither_aggregator.web.charts import SHARES, Measure, beside, label_width
 from dither_aggregator.web.pages.numbers import NumberWords, numbers_part
 from dither_shared.domains import Buckets
 from dither_shared.frozen import replaced

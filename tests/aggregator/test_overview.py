@@ -10,7 +10,7 @@ import numpy as np
 
 from dither_aggregator.analysis import reading_cache
 from dither_aggregator.analysis.reading_cache import Kept, NotReady
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting import BadTally
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Tally
 from dither_aggregator.store.document_kinds import Dashboard, DayMark

@@ -19,7 +19,6 @@ from dither_aggregator.analysis.people import (
     _active,
     gap,
     least,
-    measured,
     month_after,
     often,
     people,
@@ -184,7 +183,7 @@ def gapped(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[S
 
 def test_no_bound_is_claimed_while_reports_of_an_outage_come_late(gapped: Site, fleet: Fleet) -> None:
     """The week after has two reports of a device, and the one of before would say that each is a device."""
-    (stored,) = measured(gapped.store)
+    (stored,) = gapped.store.measuring_people()
     least_of = {(one.window.first - FIRST).days // 7: one.least for one in people(gapped.store, stored).active}
     assert [week for week, bound in least_of.items() if bound is None] == [GAPS[1] + 1, GAPS[1] + 2]
     assert all(bound <= fleet.truth[week].sum() for week, bound in least_of.items() if bound is not None)
@@ -257,7 +256,7 @@ def test_no_bound_is_claimed_after_an_outage_of_many_weeks(weeks: int) -> None:
 
 def test_months_whose_reports_are_missing_are_left_out_and_named(gapped: Site, fleet: Fleet) -> None:
     """The other months stay true."""
-    (stored,) = measured(gapped.store)
+    (stored,) = gapped.store.measuring_people()
     found = people(gapped.store, stored)
     assert found.left_out == [date(2026, 5, 1), date(2026, 10, 1)]
     assert not {month.first for month in found.months} & set(found.left_out)
@@ -529,7 +528,7 @@ def test_the_page_says_what_the_api_says(one: Site, fleet: Fleet) -> None:
 
 def test_the_picture_of_the_latest_month_marks_100_percent_and_says_where_it_ends(one: Site) -> None:
     html = one.client.get("/people").text
-    (stored,) = measured(one.store)
+    (stored,) = one.store.measuring_people()
     found = people(one.store, stored)
     uppers = [row.share.upper for row in found.retained if row.share and row.month == found.months[-1].first]
     most = max(1.0, ceil(10 * max(uppers)) / 10)
@@ -550,7 +549,7 @@ def test_a_menu_leads_there_where_one_has(one: Site) -> None:
 
 
 def test_months_begin_with_the_first_whole_one_and_days_of_the_future_are_not_read(one: Site) -> None:
-    (stored,) = measured(one.store)
+    (stored,) = one.store.measuring_people()
     found = people(one.store, stored)
     assert found.months[0].first == FIRST
     assert found.months[-1].window.last <= one.store.sealed()
@@ -559,7 +558,7 @@ def test_months_begin_with_the_first_whole_one_and_days_of_the_future_are_not_re
 
 def test_what_all_periods_share_is_looked_up_once_and_sealed_counts_are_added_up_once(one: Site) -> None:
     """A daily metric has a thousand periods in three years, and looked each up by itself, on every visit."""
-    (stored,) = measured(one.store)
+    (stored,) = one.store.measuring_people()
     with patch.object(one.store, "finals", Mock(wraps=one.store.finals)) as looked:
         found = people(one.store, stored)
     assert looked.call_count == 2  # of periods, and of months

@@ -16,15 +16,15 @@ import pytest
 import requests
 from flask.testing import FlaskClient
 
-from dither_aggregator.counting import folding
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator import counting
+from dither_aggregator.counting import Counts
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.health.checks import LAG_MAX_S
+from dither_aggregator.health.status import REASONS_IN_WORDS
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.sqlite import FILE_NAME
-from dither_aggregator.web.pages.refused import REASONS_IN_WORDS
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
 from dither_shared.wire import PATH, REASONS
@@ -101,14 +101,14 @@ def pipeline(tmp_path: Path, asked: Registry = ASKED) -> Iterator[Pipeline]:
 
 @contextmanager
 def poisonous(why: str = "poison") -> Iterator[None]:
-    fold = folding.fold
+    fold = counting.fold
 
     def fail(shape: ReportShape, reports: bytes) -> Counts:
         if POISON in reports:
             raise ValueError(why)
         return fold(shape, reports)
 
-    with patch.object(folding, "fold", fail):
+    with patch.object(counting, "fold", fail):
         yield
 
 

@@ -17,6 +17,7 @@ from flask.testing import FlaskClient
 
 from dither.cli import main
 from dither_aggregator.analysis import planning
+from dither_aggregator.analysis.advice import NumberQuestion
 from dither_aggregator.analysis.installs import Installs, outlook_of
 from dither_aggregator.analysis.planning import (
     TEXT,
@@ -31,7 +32,6 @@ from dither_aggregator.analysis.planning import (
     plan,
     registry_lines,
 )
-from dither_aggregator.analysis.planning_numbers import NumberQuestion
 from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import PureMechanism

@@ -8,13 +8,13 @@ from unittest.mock import PropertyMock, patch
 import numpy as np
 import pytest
 
+from dither_aggregator.analysis.advice import HIGH, LOW, NumberQuestion
+from dither_aggregator.analysis.channel import law_matrix
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numbers import Numbers
-from dither_aggregator.analysis.numeric.laws import law_matrix
 from dither_aggregator.analysis.planning import Planned, Unplannable, plan, registry_lines
-from dither_aggregator.analysis.planning_numbers import HIGH, LOW, NumberQuestion
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.counting.folding import tables
+from dither_aggregator.counting import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Buckets, Thresholds
 from dither_shared.plan import Plan

@@ -24,9 +24,8 @@ from dither_aggregator.analysis.planning import (
     registry_lines,
 )
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.tables.arms import ArmStatistics, together
 from dither_aggregator.analysis.tables.pairs import QuestionTally
-from dither_aggregator.analysis.tables.reading import arms_of
+from dither_aggregator.analysis.tables.reading import ArmStatistics, arms_of, together
 from dither_shared.mechanisms import PureMechanism, SubsetSelection, choose
 from dither_shared.precision import POWER
 from dither_shared.registry import Metric, Registry, utc_today

@@ -7,13 +7,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from dither_aggregator.analysis.estimands import Point
 from dither_aggregator.analysis.numbers import NumberRow
 from dither_aggregator.analysis.reading import Window
-from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.shares import ShareRow as Row
-from dither_aggregator.web.charts import shape
-from dither_aggregator.web.charts.scale import (
+from dither_aggregator.web.charts import (
     LABEL_EM,
+    PANEL_HEIGHT,
+    draw_series,
     end,
     end_in_points,
     label_width,
@@ -21,9 +22,9 @@ from dither_aggregator.web.charts.scale import (
     precise,
     shorten_apart,
 )
-from dither_aggregator.web.charts.series import PANEL_HEIGHT, draw_series
-from dither_aggregator.web.charts.shape import draw_shape
-from dither_aggregator.web.charts.shares import draw
+from dither_aggregator.web.forest_plots import draw
+from dither_aggregator.web.pages import numbers as shape
+from dither_aggregator.web.pages.numbers import draw_shape
 from tests.support.number_pages import numbers, two_weeks_of_numbers
 from tests.support.sites import Site
 

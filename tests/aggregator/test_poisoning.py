@@ -15,8 +15,7 @@ import pytest
 
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.counting.folding import fold_cells, tables
-from dither_aggregator.counting.supports import hyperplane
+from dither_aggregator.counting import fold_cells, hyperplane, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.accounting.poisoning import Worth, of_support
 from dither_shared.domains import Coded, Hashed

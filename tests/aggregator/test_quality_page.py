@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.quality import ALPHA
+from dither_aggregator.analysis.closed_days import ALPHA
 from dither_aggregator.store import Tally
 from tests.support.sites import Site, site, zipf
 

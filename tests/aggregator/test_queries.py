@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.store import Tally
-from dither_aggregator.web.charts.scale import points, precise, rough
+from dither_aggregator.web.charts import points, precise, rough
 from dither_aggregator.web.pages.presentation import form
 from dither_aggregator.web.queries import SeriesAsked
 from tests.support.aggregators import operators_app

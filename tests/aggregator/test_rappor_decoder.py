@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from dither_aggregator.analysis.decoding.decoder import Candidate, Channel, Decoded, decode, least_squares
-from dither_aggregator.analysis.decoding.equations import Prior, make_equations, merge, reweighted
+from dither_aggregator.analysis.decoder import Candidate, Channel, Decoded, decode, least_squares
+from dither_aggregator.analysis.decoder_equations import Prior, make_equations, merge, reweighted
 from dither_aggregator.analysis.inference import Z
 from dither_aggregator.analysis.texts import bits_in
 from dither_shared.bloom import bloom_bits

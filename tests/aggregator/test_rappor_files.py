@@ -19,8 +19,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from dither_aggregator.interop import google_rappor
-from dither_aggregator.interop.google_rappor import (
+from dither_aggregator import google_rappor
+from dither_aggregator.google_rappor import (
     BadFile,
     Params,
     Refused,

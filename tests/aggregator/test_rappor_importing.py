@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from dither.sending.transport import Answer, Outcome
-from dither_aggregator.ingest.service import Service
-from dither_aggregator.interop.google_rappor import (
+from dither_aggregator.google_rappor import (
     Params,
     Report,
     import_reports,
@@ -20,6 +19,7 @@ from dither_aggregator.interop.google_rappor import (
     read_reports,
     sum_reports,
 )
+from dither_aggregator.ingest.service import Service
 from dither_shared.errors import DitherError
 from dither_shared.registry import utc_today
 from tests.support.aggregators import aggregator, dither

@@ -8,10 +8,10 @@ from math import inf, sqrt
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.decoding import decoder
-from dither_aggregator.analysis.decoding import equations as equations_module
-from dither_aggregator.analysis.decoding.decoder import Channel, decode, least_squares
-from dither_aggregator.analysis.decoding.equations import (
+from dither_aggregator.analysis import decoder
+from dither_aggregator.analysis import decoder_equations as equations_module
+from dither_aggregator.analysis.decoder import Channel, decode, least_squares
+from dither_aggregator.analysis.decoder_equations import (
     FOLDS,
     PARTS,
     Equations,
@@ -67,7 +67,7 @@ def test_a_decoder_without_the_unlisted_column_would_be_caught(monkeypatch: pyte
 
 
 def test_errors_of_the_noise_alone_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither_aggregator.analysis.decoding.decoder._scale", lambda *_: 1.0)
+    monkeypatch.setattr("dither_aggregator.analysis.decoder._scale", lambda *_: 1.0)
     assert hold(rappor.measure(FEW_OF_LOOSE, SEEDS)) < 0.9
 
 

@@ -24,10 +24,9 @@ import requests
 from dither_aggregator.operations.fork_server import FORK_SERVER_NAME, READER_NAME, fork_server
 from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, READING_NICENESS
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.web.app import in_words
+from dither_aggregator.web.endpoints import in_words
 from dither_aggregator.web.http_messages import HttpAnswer, Scope
-from dither_aggregator.web.page_requests import ReadingApp
-from dither_aggregator.web.process_messages import Place, ReadAnswer, ReadRequest
+from dither_aggregator.web.process_messages import Place, ReadAnswer, ReadingApp, ReadRequest
 from dither_aggregator.web.reader_pool import (
     CANDIDATES_MAX,
     READERS,

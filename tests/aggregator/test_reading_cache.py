@@ -14,14 +14,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis import differences, estimands, quality, reading_cache, words
+from dither_aggregator.analysis import closed_days, differences, estimands, reading_cache, words
 from dither_aggregator.analysis import words as words_reading
 from dither_aggregator.analysis.differences import view_of
 from dither_aggregator.analysis.estimands import estimand_of, read, read_days
 from dither_aggregator.analysis.reading import Reading, View, Window, for_readers
 from dither_aggregator.analysis.reading_cache import Computing, Elsewhere, Kept, NotReady
 from dither_aggregator.analysis.shares import METHODS
-from dither_aggregator.counting.folding import BadTally, fold_cells
+from dither_aggregator.counting import BadTally, fold_cells
 from dither_aggregator.health import checks
 from dither_aggregator.health.checks import Observed
 from dither_aggregator.store import Store, StoredPlan, Tally
@@ -109,7 +109,7 @@ def one(asked: Registry, tallies: dict[str, Tally], tmp_path: Path) -> Iterator[
 
 def forget() -> None:
     """Forget what this process has read, as a new one."""
-    for cached in (estimands._read_once, estimands._pool_once, quality._once, words_reading._proposed):
+    for cached in (estimands._read_once, estimands._pool_once, closed_days._once, words_reading._proposed):
         assert cached.cache is not None
         cached.cache.clear()
 
@@ -446,12 +446,12 @@ def first_page(one: Site) -> str:
 
 def test_a_day_that_is_checked_is_kept(one: Site) -> None:
     stored, window = stored_of(one, "words"), Window(one.day(2), one.day(1))
-    fresh = list(quality.days(one.store, stored, window))
+    fresh = list(closed_days.days(one.store, stored, window))
     with keeper(one.store, Kept(one.store)), pytest.raises(NotReady, match="0 of 2 days"):
-        list(quality.days(one.store, stored, window))
+        list(closed_days.days(one.store, stored, window))
     with keeper(one.store, computing(one.store)):
-        list(quality.days(one.store, stored, window))
+        list(closed_days.days(one.store, stored, window))
     forget()
     with keeper(one.store, Kept(one.store)):
-        assert parts(list(quality.days(one.store, stored, window))) == parts(fresh)
+        assert parts(list(closed_days.days(one.store, stored, window))) == parts(fresh)
     assert timedelta(days=1) == fresh[1].epoch - fresh[0].epoch

@@ -8,8 +8,8 @@ import pytest
 from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import inference, numbers
-from dither_aggregator.analysis.tables import arms
-from dither_aggregator.web.pages.reading_help import LARGEST, example
+from dither_aggregator.analysis.tables import reading
+from dither_aggregator.web.pages import LARGEST, example
 from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.registries import registry
@@ -79,7 +79,7 @@ def test_the_words_of_tables_and_numbers_are_explained_by_the_limits_that_pages_
     said = words(html)
     assert {"rate", "rate-interval", "verdict", "too-few", "matrix", "n-of-a-pair"} < set(said)
     assert {"mean", "quantile", "shape"} < set(said)
-    assert f"fewer than {arms.REPORTS_MIN} reports" in said["too-few"]
+    assert f"fewer than {reading.REPORTS_MIN} reports" in said["too-few"]
     assert f"is not {inference.SURE:g} standard errors above zero" in said["too-few"]
     assert numbers.WIDEST == 1 / 3
     assert "more than a third of the axis" in said["quantile"]

@@ -17,8 +17,8 @@ from dither_aggregator.ingest import service as service_module
 from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store.document_kinds import ID_BYTES
 from dither_aggregator.web import http_messages
-from dither_aggregator.web.http_connection import HELD_BACK_S
 from dither_aggregator.web.http_messages import Peers, peers_of
+from dither_aggregator.web.http_server import HELD_BACK_S
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Clients, Limits, Rate
 from dither_shared.registry import Registry

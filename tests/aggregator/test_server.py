@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.web import http_connection, server
-from dither_aggregator.web.app import in_words
+from dither_aggregator.web import http_server as serving
+from dither_aggregator.web.endpoints import in_words
 from dither_aggregator.web.http_messages import HttpAnswer, Scope
 from dither_shared.wire.reading import Problem
 from tests.support.aggregators import http_server
@@ -68,10 +68,10 @@ def test_a_connection_that_was_being_made_when_the_server_ended_does_not_hold_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is not among those that are told to end at first, and its client goes on asking."""
-    monkeypatch.setattr(server, "DRAIN_WITHIN_S", 1_000)
-    told = http_connection.BoundedConnection.shutdown
+    monkeypatch.setattr(serving, "DRAIN_WITHIN_S", 1_000)
+    told = serving.BoundedConnection.shutdown
     late = iter([lambda _: None])
-    monkeypatch.setattr(http_connection.BoundedConnection, "shutdown", lambda self: next(late, told)(self))
+    monkeypatch.setattr(serving.BoundedConnection, "shutdown", lambda self: next(late, told)(self))
     answered: list[int] = []
 
     def go_on(made: Connection) -> None:
@@ -91,7 +91,7 @@ def test_a_connection_that_was_being_made_when_the_server_ended_does_not_hold_it
 def test_what_is_not_answered_when_the_server_has_waited_long_enough_is_refused_in_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server, "DRAIN_WITHIN_S", 0.3)
+    monkeypatch.setattr(serving, "DRAIN_WITHIN_S", 0.3)
     echo = Echo()
     echo.waits = True
     with ended_before_its_connections(echo) as served:
@@ -126,4 +126,4 @@ def test_a_second_sigint_waits_for_nobody() -> None:
     with pytest.raises(KeyboardInterrupt):
         http.run()
     interrupting.join()
-    assert time.monotonic() - began < server.DRAIN_WITHIN_S / 2
+    assert time.monotonic() - began < serving.DRAIN_WITHIN_S / 2

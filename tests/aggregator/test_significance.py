@@ -18,11 +18,10 @@ from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
 from dither_aggregator.analysis.pure import estimate_shares, noise_below, noise_chance, significance_shares
 from dither_aggregator.analysis.reading import View, Window, reports_max
+from dither_aggregator.analysis.rows import adaptive, bin_estimates, rank
 from dither_aggregator.analysis.shares import ShareRow
-from dither_aggregator.analysis.significance import adaptive, bin_estimates, rank
 from dither_aggregator.analysis.texts import TextRow, TextsReading
-from dither_aggregator.counting.folding import TallyGone
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting import TallyGone, support_counts
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.store.document_kinds import Retention

@@ -297,14 +297,14 @@ def log_of(one: Machine) -> bytes:
 
 AROUND_INGEST = """
 import logging
-from dither_aggregator.web import upload_endpoint
+from dither_aggregator.web import endpoints
 log = logging.getLogger("dither_aggregator")
 def around(take):
     async def answer(self, scope, body):
         {}
         return await take(self, scope, body)
     return answer
-upload_endpoint.Ingest.answer = around(upload_endpoint.Ingest.answer)
+endpoints.Ingest.answer = around(endpoints.Ingest.answer)
 """
 PLANTS = {
     "the user agent": AROUND_INGEST.format('log.debug("from %s", dict(scope["headers"]).get(b"user-agent"))'),

@@ -20,18 +20,18 @@ import pytest
 import requests
 from flask.testing import FlaskClient
 
-from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis import closed_days
+from dither_aggregator.analysis.closed_days import Snapshot, _document, window_snapshot
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View, Window, for_readers, windows_of
-from dither_aggregator.analysis.snapshots import Snapshot, _document, window_snapshot
 from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
 from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.records import Final
 from dither_aggregator.store.sqlite import FILE_NAME
-from dither_aggregator.web.charts.scale import precise
-from dither_aggregator.web.pages.snapshot import _agrees
+from dither_aggregator.web.charts import precise
+from dither_aggregator.web.pages.days import _agrees
 from dither_aggregator.web.query_parameters import LongList
 from dither_shared.frozen import canonical_json
 from dither_shared.registry import Registry
@@ -54,7 +54,7 @@ Change = Callable[[dict[str, Any]], object]
 
 def keep(store: SQLiteStore, stored: StoredPlan, tally: Tally, change: Change = lambda document: None) -> str:
     """Keep the snapshot of a tally, perhaps changed; return its id."""
-    document = snapshots._document("example", stored, Window.ending(DAY, 1), tally)
+    document = closed_days._document("example", stored, Window.ending(DAY, 1), tally)
     change(document)
     made = canonical_json(document)
     id_ = hashlib.sha256(made).hexdigest()
@@ -76,7 +76,7 @@ class Shelf:
         return keep(self.store, stored, Tally(int(counts.sum()), np.concatenate([[counts.sum()], drawn])), change)
 
     def document(self, id_: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(snapshots.content(self.store, id_) or b"")
+        found: dict[str, Any] = json.loads(closed_days.content(self.store, id_) or b"")
         return found
 
     def page(self, id_: str) -> str:
@@ -108,7 +108,7 @@ def test_the_numbers_are_those_of_the_json(tmp_path: Path) -> None:
         id_ = one.put(COUNTS)
         html, own = one.page(id_), {row["value"]: row for row in one.document(id_)["estimates"]["rows"]}
         plan = one.store.plans("color")[0]
-        tally = snapshots.read_snapshot(one.store, id_)
+        tally = closed_days.read_snapshot(one.store, id_)
         assert tally
         together = estimate(plan, DAY, tally.tally, View(simultaneous=True))
         anew = {row.value: row for row in together.rows}
@@ -274,7 +274,7 @@ def test_a_text_keeps_the_candidates_of_its_day(tmp_path: Path) -> None:
         stored = store.plans("color")[0]
         id_ = keep(store, stored, Tally(0, np.zeros(stored.plan.cells.tally_size, dtype=np.int64)))
         store.load(registry(**asked, candidates=("gamma",)))
-        snapshot = snapshots.read_snapshot(store, id_)
+        snapshot = closed_days.read_snapshot(store, id_)
         assert snapshot
         assert snapshot.stored.candidates == ("alpha", "beta")
         assert "2 candidates" in operators_app(store).test_client().get(f"/s/{id_}").text
@@ -551,17 +551,17 @@ def test_a_read_key_is_told_of_a_window_what_its_page_tells(days: Days) -> None:
     reader = for_readers(days.store)
     id_, alone = days.id_of(4), days.id_of(1)
     assert window_snapshot(reader, days.stored, days.window(4)) == id_
-    told, hidden = snapshots.read_snapshot(reader, id_), snapshots.read_snapshot(reader, alone)
+    told, hidden = closed_days.read_snapshot(reader, id_), closed_days.read_snapshot(reader, alone)
     assert told
     assert hidden
     assert (told.tally.n, told.tally.left_out, hidden.tally.n) == (200, 0, 0)
     few = Window(
         days.window(1).first - timedelta(days=1), days.window(1).last
     )  # one day of 40 reports, and one of none
-    of_few = snapshots.read_snapshot(reader, window_snapshot(reader, days.stored, few) or "")
+    of_few = closed_days.read_snapshot(reader, window_snapshot(reader, days.stored, few) or "")
     assert of_few
     assert (of_few.tally.n, of_few.tally.left_out) == (0, None)
-    document = json.loads(snapshots.content(reader, of_few.id) or b"")
+    document = json.loads(closed_days.content(reader, of_few.id) or b"")
     assert (document["tally"]["n"], document["left_out"]["reports"]) == (0, None)
 
 

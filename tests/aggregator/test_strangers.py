@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.decoding.decoder import CHANCE_MIN, FREEDOM_MAX, Channel, decode, stranger_chances
+from dither_aggregator.analysis.decoder import CHANCE_MIN, FREEDOM_MAX, Channel, decode, stranger_chances
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.texts import TextRow, _shown
 from tests.support.decoding import drawn

@@ -14,7 +14,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables import synthesis
 from dither_aggregator.analysis.tables.pairs import PairTable, QuestionTally, combined_margin, norm_sub, pair_table
 from dither_aggregator.analysis.tables.synthesis import ColumnRun, records, start, synthesise
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting import Counts
 from dither_shared.mechanisms import GRR, choose
 from tests.support.pairs import draw_pairs
 from tests.support.questions import in_symbols

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from dither_aggregator.analysis import rows
 from dither_aggregator.analysis.estimands import estimate, read
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.tables import rows, statistics
+from dither_aggregator.analysis.rows import TableRow
+from dither_aggregator.analysis.tables import statistics
 from dither_aggregator.analysis.tables.reading import TablesReading
-from dither_aggregator.analysis.tables.rows import TableRow
 from dither_aggregator.web.api import OPERATIONS
-from dither_aggregator.web.charts.shares import draw
+from dither_aggregator.web.forest_plots import draw
 from dither_aggregator.web.pages.tables import TablesPart, tables_part
 from tests.support.drawn_numbers import DAY
 from tests.support.drawn_tables import Floats, alone, draw_table, shape_of, stored_table, table_site

@@ -20,7 +20,7 @@ from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.reading import Reading, Sum, View, sum_shares
 from dither_aggregator.store import StoredPlan, Tally
-from dither_aggregator.web.charts.scale import end, precise
+from dither_aggregator.web.charts import end, precise
 from dither_shared.mechanisms import GRR, OUE, PGR, SUE, PrivSet, PureMechanism, SubsetSelection
 from tests.support.laws import answers, law, pure, supports
 from tests.support.registries import registry

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from dither_aggregator.web import http_connection, http_messages
+from dither_aggregator.web import http_messages, http_server
 from dither_aggregator.web.http_messages import Scope
 from dither_aggregator.web.listeners import Admitting
 from dither_shared.wire.reading import Problem
@@ -62,10 +62,10 @@ def test_it_comes_once_where_the_body_is_there_already(served: Served, body: byt
 
 
 def test_a_client_that_is_sent_away_with_more_is_cut_off(served: Served) -> None:
-    made = served.connect(unwanted(http_connection.BODY_BYTES_MAX))
+    made = served.connect(unwanted(http_server.BODY_BYTES_MAX))
     assert refused(made)
     with suppress(ConnectionError):  # how much the system takes before it says so is the system's to choose
-        made.send(b"x" * http_connection.BODY_BYTES_MAX + GET)
+        made.send(b"x" * http_server.BODY_BYTES_MAX + GET)
     assert made.closed()
 
 
@@ -80,7 +80,7 @@ def test_nothing_of_the_body_is_kept(served: Served, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("begun", [b"", b"x" * 10])
 def test_the_rest_of_the_body_has_the_deadline_of_any(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "REQUEST_WITHIN_S", 0.4)
+    monkeypatch.setattr(http_server, "REQUEST_WITHIN_S", 0.4)
     with running(Turnstile()) as served:
         made = served.connect(unwanted(1_000) + begun)
         assert refused(made)

@@ -13,9 +13,9 @@ import pytest
 from dither_aggregator.ingest.service import Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.store.document_kinds import Keys
-from dither_aggregator.web import upload_endpoint
-from dither_aggregator.web.app import create_app
+from dither_aggregator.web import endpoints
 from dither_aggregator.web.authentication import shown_key
+from dither_aggregator.web.endpoints import create_app
 from dither_aggregator.web.http_messages import HttpAnswer, Scope, headers_of
 from dither_shared.wire import PATH, PROBLEM_PREFIX, WIRE_BYTES_MAX
 from dither_shared.wire.reading import GroupRefused, Problem
@@ -97,7 +97,7 @@ def test_keys_that_come_twice_are_none() -> None:
 
 
 def test_a_store_that_does_not_answer_keeps_the_upload_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload_endpoint, "ACKNOWLEDGE_WITHIN_S", 0.05)
+    monkeypatch.setattr(endpoints, "ACKNOWLEDGE_WITHIN_S", 0.05)
     status, fields, _ = post(Asked(hangs=True), body())
     assert (status, fields["retry-after"]) == (503, "60")
 

@@ -21,14 +21,14 @@ from dither.sending.transport import HttpTransport, Outcome
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore, StoreUnavailable
 from dither_aggregator.store.document_kinds import Keys
-from dither_aggregator.web import flask_apps, health_endpoints, reader_process
+from dither_aggregator.web import endpoints, reader_process
+from dither_aggregator.web.addresses import ADDRESSES, BasePath, is_known, read_base_path
 from dither_aggregator.web.api import description
-from dither_aggregator.web.flask_apps import reading_app
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_aggregator.web.process_messages import Place, ReadRequest
+from dither_aggregator.web.reader_process import reading_app
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Limits
-from dither_aggregator.web.url_paths import ADDRESSES, BasePath, is_known, read_base_path
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 from dither_shared.wire.reading import PROBLEMS
@@ -295,8 +295,8 @@ KINDS: dict[str, tuple[Any, str, str, str, str]] = {
     "a key of a reader": (Keys, "find", "GET", "/v1/metrics", "read"),
     "the description": (description, "_document", "GET", "/openapi.json", "read"),
     "a file of pages": (flask.Flask, "send_static_file", "GET", "/static/dither.css", ""),
-    "health": (health_endpoints, "findings", "GET", "/readyz", "health"),
-    "metrics of health": (health_endpoints, "findings", "GET", "/metrics", "health"),
+    "health": (endpoints, "findings", "GET", "/readyz", "health"),
+    "metrics of health": (endpoints, "findings", "GET", "/metrics", "health"),
 }
 
 
@@ -344,7 +344,7 @@ def test_an_unknown_address_is_one_also_where_nobody_can_read(
     desk = reader_process._Desk(Place(str(tmp_path / "none"), "", None), lambda computed: None)
     for path, status in {"/": 503, "/nowhere": 404, "//v1/metrics": 404}.items():
         assert desk.answer(ReadRequest("GET", path, b"", [], b"")).status == status
-    monkeypatch.setattr(*failing(flask_apps, "respond", StoreUnavailable))
+    monkeypatch.setattr(*failing(reader_process, "respond", StoreUnavailable))
     for path, status in {"/v1/metrics": 503, f"/elsewhere{PATH}": 404, "/nowhere": 404}.items():
         assert opened.ask("POST", path, data="{}").status_code == status
 
@@ -437,7 +437,7 @@ def is_answered(path: str) -> bool:
 
 
 def is_answered_to_monitors(path: str) -> bool:
-    return unquote(path) in health_endpoints.ADDRESSES
+    return unquote(path) in endpoints.HEALTH_ADDRESSES
 
 
 def test_whatever_path_is_asked_for_is_answered_in_words(

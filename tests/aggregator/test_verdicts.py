@@ -17,7 +17,7 @@ from dither_aggregator.analysis.numbers import MEAN
 from dither_aggregator.analysis.pure import estimate_shares, noise_chance, significance_shares
 from dither_aggregator.analysis.reading import Reading, View, Window
 from dither_aggregator.analysis.tables.reading import TablesReading
-from dither_aggregator.counting.folding import tables
+from dither_aggregator.counting import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Coded, Domain, Hashed
 from dither_shared.mechanisms import PGR, PureMechanism

@@ -22,7 +22,7 @@ from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.document_kinds import Retention
-from dither_aggregator.web.health_endpoints import answer_health
+from dither_aggregator.web.endpoints import answer_health
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.wire import PATH
 from dither_shared.wire.reading import PROBLEMS

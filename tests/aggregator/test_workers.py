@@ -16,12 +16,21 @@ import pytest
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.ingest.service import MAINTAIN_EVERY_S, Service
 from dither_aggregator.operations import maintenance
-from dither_aggregator.operations.computing_process import Address, unmade
+from dither_aggregator.operations.fork_server import Address, unmade
 from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.workers import worker as handlers_module
-from dither_aggregator.workers.publisher import Publisher, Watchdog
-from dither_aggregator.workers.tasks import ESTIMATE, FOLD, MAINTAIN, READ, BrokerError, Task, check_broker
+from dither_aggregator.workers.tasks import (
+    ESTIMATE,
+    FOLD,
+    MAINTAIN,
+    READ,
+    BrokerError,
+    Publisher,
+    Task,
+    Watchdog,
+    check_broker,
+)
 from dither_aggregator.workers.worker import TaskHandlers
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.pure import estimate_shares
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting import support_counts
 from dither_shared.mechanisms import PureMechanism, choose
 from tests.support.tallies import draw_tallies
 

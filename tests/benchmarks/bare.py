@@ -7,9 +7,9 @@ import sys
 from contextlib import ExitStack
 
 from dither_aggregator.web.http_messages import HttpAnswer, Scope
+from dither_aggregator.web.http_server import HttpServer
 from dither_aggregator.web.listeners import Admitting, Listener
 from dither_aggregator.web.process_supervisor import HttpProcesses, Opened
-from dither_aggregator.web.server import HttpServer
 from tests.benchmarks.peers.wsgi_app import RECEIPT
 
 ACCEPTED = HttpAnswer(202, [(b"content-type", b"application/json")], RECEIPT)

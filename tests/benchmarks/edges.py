@@ -16,7 +16,7 @@ from scipy.stats import hypergeom
 from dither_aggregator.analysis.functional import on_points
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.pure import estimate_shares
-from dither_aggregator.counting.supports import hyperplane_sums
+from dither_aggregator.counting import hyperplane_sums
 from dither_shared.mechanisms import GRR, PrivSet, PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.precision import MEANS_MIN, NUMBERS_MIN

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from dither_aggregator.store import SQLiteStore, Store, create_store, open_store
-from dither_aggregator.web.upload_endpoint import parse_upload
+from dither_aggregator.web.endpoints import parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.benchmarks import workload
 from tests.benchmarks.peers import HERE, PeerUnavailable, environment

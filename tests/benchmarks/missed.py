@@ -15,8 +15,8 @@ from math import sqrt
 
 import numpy as np
 
-from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
-from dither_aggregator.analysis.significance import Mask
+from dither_aggregator.analysis.decoder import Channel, Decoded, decode
+from dither_aggregator.analysis.rows import Mask
 from tests.benchmarks.rappor import (
     LAWS,
     TYPICAL,

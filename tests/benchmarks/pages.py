@@ -30,14 +30,14 @@ from dither_aggregator.analysis import estimands, functional, numbers
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.reading_cache import Computing, Kept
-from dither_aggregator.counting.folding import tables
+from dither_aggregator.counting import tables
 from dither_aggregator.operations import ONE_THREAD, maintenance
-from dither_aggregator.operations.computing_process import CANDIDATES_MAX
+from dither_aggregator.operations.fork_server import CANDIDATES_MAX
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.records import DAY_S, KeptReading
-from dither_aggregator.web.flask_apps import prepare
 from dither_aggregator.web.process_messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.reader_pool import FIRST_WITHIN_S, ReaderProcess
+from dither_aggregator.web.reader_process import prepare
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng

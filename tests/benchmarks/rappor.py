@@ -22,7 +22,7 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
+from dither_aggregator.analysis.decoder import Channel, Decoded, decode
 from dither_aggregator.analysis.texts import bits_in
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import requests
 
 from dither_aggregator.operations import ONE_THREAD, maintenance
-from dither_aggregator.operations.computing_process import unmade
+from dither_aggregator.operations.fork_server import unmade
 from dither_aggregator.store import SQLiteStore
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.rng import Rng

@@ -17,8 +17,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from dither_aggregator.web.http_messages import HttpAnswer, Scope
+from dither_aggregator.web.http_server import HttpServer
 from dither_aggregator.web.listeners import Listener
-from dither_aggregator.web.server import HttpServer
 from tests.benchmarks import bare
 from tests.benchmarks.peers import HERE, PeerUnavailable, environment, wsgi_app
 from tests.support.aggregators import ENVIRONMENT

@@ -10,9 +10,8 @@ from functools import partial
 import numpy as np
 
 from dither_aggregator.analysis.pure import estimate_shares
-from dither_aggregator.counting.folding import fold
-from dither_aggregator.counting.supports import hyperplane_sums, support_counts
-from dither_aggregator.web.upload_endpoint import parse_upload
+from dither_aggregator.counting import fold, hyperplane_sums, support_counts
+from dither_aggregator.web.endpoints import parse_upload
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains import Verbatim
 from dither_shared.kinds import TextKind

@@ -22,7 +22,7 @@ import pytest
 
 from dither.cli import main
 from dither_aggregator.commands import rappor
-from dither_aggregator.interop.google_rappor import Params
+from dither_aggregator.google_rappor import Params
 from dither_shared.errors import DitherError
 from tests.support.aggregators import dither, start_afresh
 

@@ -25,11 +25,11 @@ from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.document_kinds import Dashboard, DayMark
-from dither_aggregator.web.app import create_app
-from dither_aggregator.web.flask_apps import in_threads
+from dither_aggregator.web.addresses import ADDRESSES, BasePath
+from dither_aggregator.web.endpoints import create_app
+from dither_aggregator.web.reader_process import in_threads
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Limits
-from dither_aggregator.web.url_paths import ADDRESSES, BasePath
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from dither_aggregator.web import upload_endpoint
+from dither_aggregator.web import endpoints
 from dither_shared.shapes import BadReport, ReportShape
 from dither_shared.wire.reading import Group, Problem, Upload, inflate, parse_upload
 from dither_shared.wire.writing import WireGroup, encode_upload
@@ -44,7 +44,7 @@ def outcome(body: bytes, find_plan: model.FindPlan, parse: Parse = parse_upload)
 
 
 def check_upload(
-    body: bytes, find_plan: model.FindPlan, parse: Parse = parse_upload, fast: Parse = upload_endpoint.parse_upload
+    body: bytes, find_plan: model.FindPlan, parse: Parse = parse_upload, fast: Parse = endpoints.parse_upload
 ) -> Upload | str:
     """Read an inflated body in all our ways, and assert that they agree."""
     found = outcome(body, find_plan, parse)

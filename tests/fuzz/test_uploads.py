@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dither_aggregator.web import upload_endpoint as aggregator_reading
+from dither_aggregator.web import endpoints as aggregator_reading
 from dither_shared import shapes, wire
 from dither_shared.registry import Registry
 from dither_shared.shapes import BadReport, Bits, ReportShape, Subsets, Symbols

@@ -21,8 +21,8 @@ from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.pure import significance_shares
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.shares import METHODS
-from dither_aggregator.counting.folding import Counts, fold, tables
-from dither_aggregator.interop.google_rappor import Report, import_reports, plan_for, read_params, read_reports
+from dither_aggregator.counting import Counts, fold, tables
+from dither_aggregator.google_rappor import Report, import_reports, plan_for, read_params, read_reports
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
 from dither_shared.errors import RegistryError
@@ -344,7 +344,7 @@ def _uncountable(poison: bytes) -> Iterator[None]:
             raise ValueError("poison")
         return fold(shape, reports)
 
-    with patch("dither_aggregator.counting.folding.fold", fail):
+    with patch("dither_aggregator.counting.fold", fail):
         yield
 
 

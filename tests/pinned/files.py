@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dither.device.schema import FILE_NAME, SCHEMA_VERSION
-from dither_aggregator.store import SQLiteStore
+from dither_aggregator.store import SQLiteStore, create_store
 from dither_aggregator.store import dump as backup_file
-from dither_aggregator.store.opening import create_store
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME as STORE_NAME
 from dither_aggregator.store.sqlite import schema

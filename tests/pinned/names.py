@@ -16,7 +16,7 @@ import dither
 import dither.testing
 from dither.cli import COMMANDS
 from dither_aggregator.arguments.settings import FILE_VARIABLE, OF_DEVICES, SETTINGS
-from dither_aggregator.web.flask_apps import reading_app
+from dither_aggregator.web.reader_process import reading_app
 from dither_shared.registry import Registry
 from tests.support.aggregators import sqlite_store
 

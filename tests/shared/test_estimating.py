@@ -9,7 +9,7 @@ import pytest
 
 from dither.testing import new_metric
 from dither_aggregator.analysis import pure
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting import support_counts
 from dither_shared.errors import InvalidParameter
 from dither_shared.estimating import estimate_shares
 from dither_shared.mechanisms import PureMechanism

@@ -17,12 +17,12 @@ from flask import Flask
 from dither.cli import main
 from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore, Store
-from dither_aggregator.web.app import create_app
-from dither_aggregator.web.flask_apps import in_threads, reading_app
+from dither_aggregator.web.endpoints import create_app
 from dither_aggregator.web.http_messages import App
+from dither_aggregator.web.http_server import HttpServer
 from dither_aggregator.web.listeners import Admitting, Listener
 from dither_aggregator.web.process_messages import LIVE
-from dither_aggregator.web.server import HttpServer
+from dither_aggregator.web.reader_process import in_threads, reading_app
 from dither_shared.registry import Registry
 from tests.support import failing
 from tests.support.clocks import Clock

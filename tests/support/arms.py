@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.tables.arms import ArmStatistics, together
+from dither_aggregator.analysis.rows import TableRow
 from dither_aggregator.analysis.tables.pairs import QuestionTally
-from dither_aggregator.analysis.tables.rows import TableRow
+from dither_aggregator.analysis.tables.reading import ArmStatistics, together
 from dither_shared.domains import OTHER, Columns, Domain, Range, Values
 from tests.support.questions import PAIRS, PRODUCT, asked, draw_questions
 

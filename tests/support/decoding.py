@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.decoding.decoder import Channel, Decoded
+from dither_aggregator.analysis.decoder import Channel, Decoded
 from tests.benchmarks.rappor import CASES, draw, map_of
 
 Floats = npt.NDArray[np.float64]

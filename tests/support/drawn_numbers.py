@@ -12,11 +12,11 @@ from functools import cache, cached_property
 import numpy as np
 import numpy.typing as npt
 
+from dither_aggregator.analysis.channel import law_matrix
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.numbers import NumbersReading
-from dither_aggregator.analysis.numeric.laws import law_matrix
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.counting.folding import Counts, tables
+from dither_aggregator.counting import Counts, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Buckets, Range, Thresholds
 from dither_shared.plan import Plan

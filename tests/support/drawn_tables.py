@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.counting.folding import tables as parts_of
+from dither_aggregator.counting import tables as parts_of
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Columns
 from dither_shared.mechanisms import PureMechanism

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dither_aggregator.web.app import in_words
+from dither_aggregator.web.endpoints import in_words
 from dither_aggregator.web.http_messages import HttpAnswer, Scope
+from dither_aggregator.web.http_server import HttpServer
 from dither_aggregator.web.listeners import HEALTH, Admitting
-from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 from tests.support.aggregators import http_server
 from tests.support.waiting import wait_until

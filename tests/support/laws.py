@@ -10,7 +10,7 @@ from math import lcm, prod
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting import Counts
 from dither_shared.mechanisms import GRR, PGR, Mechanism, Memoized, PrivSet, PureMechanism, SubsetSelection
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.plan import Plan

@@ -12,7 +12,7 @@ import numpy as np
 
 from dither_aggregator.analysis.functional import Functionals, IntervalEstimate, difference
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting import Counts
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
 from tests.support.laws import answers, draw_reports, law, supports

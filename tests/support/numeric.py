@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.numeric.channel import channel_of
-from dither_aggregator.analysis.numeric.laws import law_matrix
-from dither_aggregator.counting.folding import Counts, tables
+from dither_aggregator.analysis.channel import channel_of, law_matrix
+from dither_aggregator.counting import Counts, tables
 from dither_aggregator.store import Tally
 from dither_shared.domains import Thresholds
 from dither_shared.plan import Plan

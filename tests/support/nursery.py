@@ -42,7 +42,7 @@ IMPORTED = (
     "dither_aggregator.commands.demo",
     "dither_aggregator.commands.serve",
     "dither_aggregator.commands.worker",
-    "dither_aggregator.analysis.snapshots",
+    "dither_aggregator.analysis.closed_days",
     "dither_aggregator.web.reader_process",
     "celery.app.amqp",
     "celery.app.control",
@@ -290,7 +290,7 @@ def main() -> None:
     """Import, and serve."""
     for name in IMPORTED:
         import_module(name)
-    import_module("dither_aggregator.web.flask_apps").prepare()  # else each fork server would
+    import_module("dither_aggregator.web.reader_process").prepare()  # else each fork server would
     gc.freeze()  # else each process would copy all of it, to look for garbage among it
     asking = socket.socket(fileno=os.dup(0))
     if asked := _serve(asking):

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.counting.supports import places_of_points
+from dither_aggregator.counting import places_of_points
 from dither_shared.mechanisms import PGR
 from dither_shared.mechanisms.pgr import points
 

@@ -9,8 +9,7 @@ from functools import cache
 import numpy as np
 
 from dither_aggregator.analysis.released import released_counts
-from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.supports import hyperplanes_through
+from dither_aggregator.counting import Counts, hyperplanes_through
 from dither_aggregator.publishing.releases import PublishedReading, read
 from dither_aggregator.store.release_ledger import Release
 from dither_shared.cells import Cells, Part

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 from flask.testing import FlaskClient
 
-from dither_aggregator.analysis import estimands, quality
+from dither_aggregator.analysis import closed_days, estimands
 from dither_aggregator.store import SQLiteStore, Tally
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
@@ -51,7 +51,7 @@ class Site:
 
     def forget(self) -> None:
         """Let sealed windows be added up anew: in a store they cannot change."""
-        for cache in (estimands._pool_once.cache, estimands._tail_once.cache, quality._once.cache):
+        for cache in (estimands._pool_once.cache, estimands._tail_once.cache, closed_days._once.cache):
             assert cache is not None
             cache.clear()
 

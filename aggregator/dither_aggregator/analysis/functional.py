@@ -48,7 +48,7 @@ which a report adds. A functional moves with a count by h_y / n: its covariance 
     h_y = w(y) - g    where reports are symbols        h_v = (a_v - (g (p - q) + q A) / w) / (p - q)    where subsets
 
 **Everything that is shown takes its variances from here.** Elsewhere are laws of counts (`pure`, `inference`),
-tests by the variance of their null (`hashed`, `tables.arms`), and residuals that show what no law knows (`decoding`).
+tests by the variance of their null (`pure`, `tables.reading`), and residuals that show what no law knows (`decoder`).
 
 **Weights** are fixed before the counts are looked at, but for numbers (`numeric.fit`) and decoded texts (`decoding`):
 theirs are made of a smooth fit, never of the counts themselves. Estimates are as unbiased with them, and errors of
@@ -82,8 +82,7 @@ from dither_aggregator.analysis.inference import (
     reach,
     reach_of_noise,
 )
-from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.supports import hyperplane, hyperplane_sums, lies_on
+from dither_aggregator.counting import Counts, hyperplane, hyperplane_sums, lies_on
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.mechanisms.pgr import points

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainccinv, betaincinv, gammainccinv, gammaincinv, log_ndtr, ndtr, ndtri
 
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting import Counts
 
 Floats = npt.NDArray[np.float64]
 ErrorOf = Literal["population", "reports"]

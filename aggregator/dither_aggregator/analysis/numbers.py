@@ -19,12 +19,30 @@ import numpy as np
 from cachetools import LRUCache
 from scipy.special import ndtr
 
+from dither_aggregator.analysis.channel import (
+    NumberChannel,
+    Places,
+    Statistic,
+    blocks_for,
+    channel_of,
+    places_of,
+    share_functionals,
+    together,
+)
 from dither_aggregator.analysis.functional import apart
 from dither_aggregator.analysis.inference import Floats, Z, effective, open_chance, open_z
-from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bounds, ratio_bounds
-from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
-from dither_aggregator.analysis.numeric.fit import Effects, NumberFit, fit, fit_evenly, most_likely, most_likely_of
-from dither_aggregator.analysis.numeric.ranges import Statistic, blocks_for, share_functionals, together
+from dither_aggregator.analysis.numeric_fit import (
+    TINY,
+    Bounds,
+    Effects,
+    NumberFit,
+    fit,
+    fit_evenly,
+    most_likely,
+    most_likely_of,
+    quantile_bounds,
+    ratio_bounds,
+)
 from dither_aggregator.analysis.reading import (
     NO_LINES,
     BadView,
@@ -38,7 +56,7 @@ from dither_aggregator.analysis.reading import (
 )
 from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.rows import Row, says
-from dither_aggregator.counting.folding import Counts, tables
+from dither_aggregator.counting import Counts, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.mechanisms.memoized import MemoizedPure

@@ -165,11 +165,6 @@ class People:
         return CYCLE_MONTHS // cohorts(self.stored)
 
 
-def measured(store: Store) -> list[StoredPlan]:
-    """Return the present plans that count devices by the month of their first use."""
-    return [stored for stored in store.plans() if stored.current and stored.measures == "first_month"]
-
-
 def cohorts(stored: StoredPlan) -> int:
     """Return how many cohorts a plan tells apart."""
     return sum(value not in UNLISTED for value in stored.plan.values)

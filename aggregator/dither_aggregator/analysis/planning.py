@@ -28,9 +28,9 @@ from dither_aggregator.analysis.functional import share_variance, variance_at
 from dither_aggregator.analysis.installs import PlannedLife
 from dither_aggregator.analysis.pure import significance_shares
 from dither_aggregator.analysis.reading import reports_possible
-from dither_aggregator.analysis.tables.arms import REPORTS_MIN
+from dither_aggregator.analysis.tables.reading import REPORTS_MIN
 from dither_aggregator.analysis.tables.statistics import ALPHA, CELLS_MAX
-from dither_aggregator.counting.supports import hyperplane_sums
+from dither_aggregator.counting import hyperplane_sums
 from dither_shared.cells import PUBLIC_MAX, Cells, one_cell
 from dither_shared.domains import OTHER, Columns, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of

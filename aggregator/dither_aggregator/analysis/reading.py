@@ -31,17 +31,19 @@ from dither_aggregator.analysis.released import Released, ReleasedTally
 from dither_aggregator.analysis.rows import (
     Days,
     FirstDay,
+    JudgedRow,
     LastDay,
     LeftOut,
     Provisional,
     Row,
+    Significance,
     SnapshotId,
+    TableVerdict,
+    Verdict,
     described,
     says,
 )
-from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
-from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
-from dither_aggregator.counting.folding import Counts, tables
+from dither_aggregator.counting import Counts, tables
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.document_kinds import Document

@@ -33,7 +33,7 @@ import msgspec
 import numpy as np
 from cachetools import LRUCache
 
-from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.counting import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import READING_BYTES_MAX
 from dither_aggregator.store.records import KeptReading

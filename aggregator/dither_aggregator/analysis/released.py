@@ -14,12 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.functional import rate_variance, share_variance
-from dither_aggregator.analysis.hashed import FAR
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, reach_of_noise
-from dither_aggregator.analysis.pure import population_ends
+from dither_aggregator.analysis.pure import FAR, population_ends
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.counting.folding import Counts, tables
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting import Counts, support_counts, tables
 from dither_shared.domains import TypedTexts
 from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan
@@ -189,7 +187,7 @@ def _named(raises: int | None) -> int:
 #
 # is unbiased over the hash. The hash is public, so a row in which another listed text has the same bucket is left out.
 # A text that many have, and that is not in the list, may have it, too: a row that lies FAR above all others of a text
-# is left out, as in `hashed`. The variance has three parts:
+# is left out, as in `pure`. The variance has three parts:
 #
 #     of the reports       as of a listed value
 #     of other texts       what rows of a text differ more than that, a mean over all texts, and U^2 / B at most; over R

@@ -35,10 +35,8 @@ from dither_aggregator.analysis.reading import (
     sum_shares,
 )
 from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally
-from dither_aggregator.analysis.rows import Row, says
-from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank_among
-from dither_aggregator.counting.folding import Counts, tables
-from dither_aggregator.counting.supports import support_counts, support_of
+from dither_aggregator.analysis.rows import BINS, Row, Significance, bin_estimates, rank_among, says
+from dither_aggregator.counting import Counts, support_counts, support_of, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import NONE, OTHER
 from dither_shared.kinds.flag import NO, YES

@@ -13,17 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from dither_aggregator.analysis.decoding.decoder import FREEDOM_MAX, Candidate, Channel, Decoded, chances, decode
+from dither_aggregator.analysis.decoder import FREEDOM_MAX, Candidate, Channel, Decoded, chances, decode
 from dither_aggregator.analysis.functional import answers_part, answers_variance
-from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, devices_reach, effective
+from dither_aggregator.analysis.pure import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View, reports_max
 from dither_aggregator.analysis.reading_cache import part_once
 from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally, read_supports
-from dither_aggregator.analysis.rows import Row, says
-from dither_aggregator.analysis.significance import BINS, Significance, adaptive, bin_estimates, family, holm, rank
-from dither_aggregator.counting.folding import BadTally, Counts, tables
-from dither_aggregator.counting.supports import noisy_support, support_counts
+from dither_aggregator.analysis.rows import BINS, Row, Significance, adaptive, bin_estimates, family, holm, rank, says
+from dither_aggregator.counting import BadTally, Counts, noisy_support, support_counts, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.bloom import DIGEST_BYTES, bloom_digests
 from dither_shared.domains import Hashed, TextDomain
@@ -153,7 +151,7 @@ class TextsReading(Reading):
     def _find_significance(self) -> Significance | None:
         """Return the candidates that are there, with intervals that hold all at once.
 
-        At most the view's share of them is expected to be false (`significance.adaptive`). Intervals hold for all
+        At most the view's share of them is expected to be false (`rows.adaptive`). Intervals hold for all
         candidates at once, as ranks do, so one of a candidate that stands out may hold zero. Candidates that cannot be
         told apart are one.
         """

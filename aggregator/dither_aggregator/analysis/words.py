@@ -20,10 +20,8 @@ from dither_aggregator.analysis.pure import population_ends
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View, reports_max
 from dither_aggregator.analysis.reading_cache import part_once, tell_progress
 from dither_aggregator.analysis.released import SURE_OF_N, Released, ReleasedTally, read_supports
-from dither_aggregator.analysis.rows import Row, says
-from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank, simes
-from dither_aggregator.counting.folding import Counts, tables
-from dither_aggregator.counting.supports import noisy_support, support_counts
+from dither_aggregator.analysis.rows import BINS, Row, Significance, bin_estimates, rank, says, simes
+from dither_aggregator.counting import Counts, noisy_support, support_counts, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.cells import Part
 from dither_shared.domains import Coded

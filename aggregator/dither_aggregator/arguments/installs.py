@@ -161,7 +161,7 @@ def _in_words(installs: Installs) -> str:
 
 def _of_mean(now: Outlook, domain: Range | Buckets) -> str:
     """Return half the widths of the mean's intervals in its unit."""
-    from dither_aggregator.analysis.planning_numbers import TOGETHER_ON_A_PAGE, page_times  # and with it scipy
+    from dither_aggregator.analysis.advice import TOGETHER_ON_A_PAGE, page_times  # and with it scipy
 
     low, high = (domain.edges[end] / 10**domain.decimals for end in (0, -1))
 

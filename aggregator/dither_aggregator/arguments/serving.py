@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 from dither_aggregator.arguments.settings import LOOPBACK, add_settings
 from dither_aggregator.health.capacity import Capacity
 from dither_aggregator.operations.administration import Administration
-from dither_aggregator.store import Store
+from dither_aggregator.store import Store, is_redis
 from dither_aggregator.store.document_kinds import SCOPES, WRITE, new_text, text_fault
-from dither_aggregator.store.opening import is_redis
 from dither_aggregator.store.sqlite import KEY_NAME, keep_key, kept_key
-from dither_aggregator.web.allowed_hosts import is_local
+from dither_aggregator.web.addresses import BasePath, is_local
 from dither_aggregator.web.listeners import Listener
 from dither_aggregator.web.request_limits import Limits
-from dither_aggregator.web.url_paths import BasePath
 from dither_shared.errors import ConfigurationError
 from dither_shared.file_permissions import check_named
 

@@ -6,16 +6,19 @@ The functions at the end find out which one is in force. `deploy/settings.md` ha
 """
 
 import argparse
+import io
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from dither_aggregator.health.capacity import BACKLOG_UPLOADS_MAX, Capacity, FreeSpaceFloor
@@ -25,6 +28,10 @@ from dither_aggregator.web.request_limits import BY_ADDRESS, Network, Rate
 from dither_shared.errors import ConfigurationError
 from dither_shared.file_permissions import check_named
 from dither_shared.files import parse_toml
+from dither_shared.safe_output import behind
+
+if TYPE_CHECKING:
+    from dither_aggregator.store.contract import Store
 
 # How settings are read: each function takes the text of a value, and raises ArgumentTypeError or ConfigurationError.
 #
@@ -113,7 +120,7 @@ def origin(text: str) -> str:
 
 def base_path(text: str) -> str:
     """Read the path of a site."""
-    from dither_aggregator.web.url_paths import read_base_path  # and with it Flask: only where it is used
+    from dither_aggregator.web.addresses import read_base_path  # and with it Flask: only where it is used
 
     return read_base_path(text)
 
@@ -144,7 +151,7 @@ def shards(text: str) -> int:
 
 def replicas(text: str) -> int:
     """Read how many replicas each primary of a cluster has."""
-    from dither_aggregator.store.redis.cluster import REPLICAS_MAX  # and with it redis-py: only where it is used
+    from dither_aggregator.store.redis.client import REPLICAS_MAX  # and with it redis-py: only where it is used
 
     if not (text.isascii() and text.isdigit()) or int(text) > REPLICAS_MAX:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to {REPLICAS_MAX}, got {text!r}")
@@ -561,3 +568,76 @@ def _without_password(text: str) -> str:
     if not separator:
         return text
     return f"{scheme}://" + ("..." if "?" in rest else rest.rpartition("@")[2])
+
+
+# Arguments of many commands, and the store that they open.
+
+
+def add_data_argument(parser: argparse.ArgumentParser, what: str = "the store") -> None:
+    """Add --data, the name of a store."""
+    add_settings(
+        parser,
+        "data",
+        required=True,
+        what=f"{what}: a directory (SQLite), redis://HOST:PORT/DB or redis+cluster://HOST:PORT",
+    )
+
+
+def add_lossy_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --allow-lossy-store."""
+    add_settings(parser, "allow_lossy_store")
+
+
+@contextmanager
+def opened(args: argparse.Namespace, *, read_only: bool = False) -> "Iterator[Store]":
+    """Open the store that a command is to work on, and close it afterwards."""
+    from dither_aggregator.store import open_store
+
+    store = open_store(args.data, read_only=read_only, allow_lossy_store=True)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+# `--broker`, and what else the commands for several machines have in common.
+
+
+def add_broker_argument(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Add --broker."""
+    add_settings(parser, "broker", required=required)
+
+
+def add_processes_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --processes."""
+    add_settings(parser, "processes")
+
+
+def must_be_redis(data: str, command: str) -> None:
+    """Refuse a directory to a command for several machines."""
+    from dither_aggregator.store import StoreError, is_redis
+
+    if not is_redis(data):
+        raise StoreError(
+            f"`dither {command}` needs a store in Redis, and {data} is a directory: `dither serve` serves it, "
+            "`dither store copy` moves it to Redis"
+        )
+
+
+# The argument that says where a command writes its lines.
+
+
+def add_out_argument(action: argparse.ArgumentParser, what: str) -> None:
+    """Add --out."""
+    action.add_argument("--out", type=Path, metavar="FILE", help=f"write the {what} to a file (default: stdout)")
+
+
+def write(text: str, out: Path | None) -> None:
+    """Write lines in UTF-8, as they are, to a file or to stdout."""
+    if out is not None:
+        out.write_text(text, encoding="utf-8", newline="")
+        return
+    stdout = behind(sys.stdout)
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(encoding="utf-8", newline="")  # values may be in any language
+    print(text, end="", file=sys.stdout if stdout.isatty() else stdout)

@@ -1,6 +1,13 @@
 """Analyses: the largest values with the ranks that intervals tell, clusters of numbers, and regressions.
 
 All are made of noisy sums that any question may ask for (`AnalysisRow.queries` has them), and cost no privacy.
+
+**Devices.** How many are active: lower bounds by period, of the metric that every device answers which is used.
+
+    count(devices active in a week)
+    count(devices active in a day) / count(devices active in a month)
+
+They have no noise to remove, but reports come late, or never: `analysis.people` has the bound and what it rests on.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,20 +20,89 @@ import numpy as np
 
 from dither_aggregator.analysis.functional import Sums
 from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.people import (
+    WEEK_DAYS,
+    Active,
+    Stickiness,
+    active,
+    late_of,
+    least,
+    pairs,
+    periods,
+    stickiness,
+)
 from dither_aggregator.analysis.reading import Window
-from dither_aggregator.analysis.tables import clusters as k_means
+from dither_aggregator.analysis.rows import share_name
 from dither_aggregator.analysis.tables import regression
+from dither_aggregator.analysis.tables import regression as k_means
 from dither_aggregator.analysis.tables.pairs import CellSums, TooFew
 from dither_aggregator.analysis.tables.regression import NotTold, Regressor, StepSums
-from dither_aggregator.analysis.tables.rows import share_name
 from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, Synthesis, pair_tables, synthesise
-from dither_aggregator.ask import devices
-from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Untold, quoted
-from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, listed
+from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Step, Untold, quoted
+from dither_aggregator.ask.resolving import CountedAt, TableAsked, listed
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.domains import OTHER, Buckets
 from dither_shared.domains.domain import NONE
 from dither_shared.plan import Plan
+
+SPANS: dict[Step, tuple[int, int]] = {"day": (1, 1), "week": (WEEK_DAYS, WEEK_DAYS), "month": (28, 31)}
+"""The shortest and the longest period that is called so, in days."""
+
+
+def device_note(*spans: Step) -> str:
+    """Return what bounds of periods rest on."""
+    late = " and ".join(f"{late_of(SPANS[span][0]):.0%} of a {span}'s" for span in spans)
+    return f"if at most {late} reports come later, or never, and about as many of each"
+
+
+def device_plan(store: Store, analysis: Analysis) -> StoredPlan:
+    """Return the plan that counts devices by a period; raise BadQuestion, which says what would, where none does."""
+    return _counting(store, analysis.span, analysis.at)
+
+
+def device_parts(store: Store, analysis: Analysis) -> tuple[StoredPlan, StoredPlan]:
+    """Return the plans that count devices by the shorter and by the longer period; raise BadQuestion likewise."""
+    short, long = (_counting(store, span, analysis.at) for span in (analysis.part, analysis.span))
+    if not pairs([short, long]) or short.period_days > long.period_days:
+        few = f"{long.period_days} days are no whole number of periods of {short.period_days}"
+        raise BadQuestion(f"{few}: ask for a day of a week or month, or a week of a month", analysis.at)
+    return short, long
+
+
+def _counting(store: Store, span: Step, at: int) -> StoredPlan:
+    shortest, longest = SPANS[span]
+    found = [stored for stored in store.measuring_people() if shortest <= stored.period_days <= longest]
+    if not found:
+        line = f'measures = "first_month", period = "{shortest}d"'
+        raise BadQuestion(f"no metric counts devices by {span}: one with {line} would", at)
+    return min(found, key=lambda stored: (min(store.epochs(stored.plan), default=store.sealed()), stored.plan.metric))
+
+
+def device_windows(store: Store, analysis: Analysis, within: Window | None) -> list[Window]:
+    """Return the periods that are told: the last ones, or all within a window."""
+    return periods(store, device_plan(store, analysis), within)
+
+
+def device_bounds(store: Store, analysis: Analysis, within: Window | None, alpha: float) -> list[Active]:
+    """Return each period with its bound, which is wrong with a chance of alpha at most."""
+    return active(store, device_plan(store, analysis), device_windows(store, analysis, within), 1 - alpha)
+
+
+def device_shares(store: Store, analysis: Analysis, within: Window | None, alpha: float) -> list[Stickiness]:
+    """Return each long period in which it is told how many of its devices a mean short one has; wrong likewise."""
+    return stickiness(store, *device_parts(store, analysis), device_windows(store, analysis, within), 1 - alpha)
+
+
+def reports_needed(span: Step, alpha: float) -> int:
+    """Return from how many reports a period on a bound is above zero, if other periods have as many."""
+    n, late = 1, late_of(SPANS[span][0])
+    while not least(n, [n, n], late, 1 - alpha):
+        n += 1
+    return n
+
+
+# The analyses: each is asked, resolved and answered.
+
 
 COEFFICIENTS_MAX = 5
 MODEL_COEFFICIENTS_MAX = 30
@@ -158,7 +234,7 @@ def check(asking: Asks, analysis: Analysis) -> None:
     elif analysis.kind == "devices":
         asking.counting(analysis)
     elif analysis.kind == "stickiness":
-        devices.parts(asking.store, analysis)
+        device_parts(asking.store, analysis)
     else:
         _groups(asking, analysis)
 
@@ -168,7 +244,7 @@ def intervals(asking: Asks, analysis: Analysis, window: Window | None) -> int:
     if analysis.kind == "top":
         return len(_members(asking, analysis))
     if analysis.by_period:
-        return len(devices.windows(asking.store, analysis, window))
+        return len(device_windows(asking.store, analysis, window))
     return 1 if analysis.kind == "clusters" else 1 + len(_groups(asking, analysis)[1])
 
 
@@ -196,8 +272,8 @@ def rows(
 
 
 def _devices(asking: Asks, analysis: Analysis, window: Window | None, alpha: float) -> tuple[int, list[AnalysisRow]]:
-    found, note = [], devices.note(analysis.span)
-    for each in devices.bounds(asking.store, analysis, window, alpha):
+    found, note = [], device_note(analysis.span)
+    for each in device_bounds(asking.store, analysis, window, alpha):
         row = AnalysisRow("", each.least, each.least, window=each.window, n=each.n)
         missing = "reports of a period before it are missing"
         found.append(replace(row, untold=missing) if each.least is None else replace(row, note=note))
@@ -207,10 +283,10 @@ def _devices(asking: Asks, analysis: Analysis, window: Window | None, alpha: flo
 
 
 def _stickiness(asking: Asks, analysis: Analysis, window: Window | None, alpha: float) -> tuple[int, list[AnalysisRow]]:
-    note = f"of the devices that report, {devices.note(analysis.part, analysis.span)}"
+    note = f"of the devices that report, {device_note(analysis.part, analysis.span)}"
     found = [
         AnalysisRow("", each.reported, each.lower, each.upper, note, window=each.window, n=each.n)
-        for each in devices.shares(asking.store, analysis, window, alpha)
+        for each in device_shares(asking.store, analysis, window, alpha)
     ]
     if not found:
         raise Untold(f"no whole {analysis.span}, with a week after it, in which no reports are missing")

@@ -33,19 +33,18 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from scipy.special import chdtri, ndtr
 
+from dither_aggregator.analysis.channel import places_of
+from dither_aggregator.analysis.differences import dashboard_of
 from dither_aggregator.analysis.estimands import Ahead, days_of, estimand_of, estimate, read, tally_of
 from dither_aggregator.analysis.functional import Sums
-from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
-from dither_aggregator.analysis.numeric.channel import places_of
 from dither_aggregator.analysis.reading import View, Window, default_window, reports_max
 from dither_aggregator.analysis.reading_cache import Codec, once, tell_progress
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
 from dither_aggregator.analysis.tables.pairs import CellSums, QuestionTally
-from dither_aggregator.analysis.tables.reading import arms_of, columns_of
+from dither_aggregator.analysis.tables.reading import REPORTS_MIN, arms_of, columns_of, together
 from dither_aggregator.analysis.tables.regression import StepSums
-from dither_aggregator.ask import analyses, devices
+from dither_aggregator.ask import analyses
 from dither_aggregator.ask.language import (
     Analysis,
     BadQuestion,
@@ -58,9 +57,8 @@ from dither_aggregator.ask.language import (
     WeightedSum,
     steps,
 )
-from dither_aggregator.ask.resolving import Resolved
-from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, columns_line, listed, names_asked
-from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.ask.resolving import CountedAt, Resolved, TableAsked, columns_line, listed, names_asked
+from dither_aggregator.counting import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.document_kinds import ValueGroup
 from dither_shared.domains import Buckets, Columns, Domain
@@ -347,7 +345,7 @@ class Asking:
 
     def counting(self, analysis: Analysis) -> Resolved:
         """Return the plan that counts devices; raise BadQuestion for none."""
-        return Resolved(devices.counting(self.store, analysis))
+        return Resolved(analyses.device_plan(self.store, analysis))
 
     def never_together(self, names: Sequence[str], mean_of: str = "") -> str:
         """Say that some columns or metrics were never asked together, and which registry line would.

@@ -13,13 +13,13 @@ from math import ceil, inf
 
 import numpy as np
 
+from dither_aggregator.analysis.channel import law_by_place
 from dither_aggregator.analysis.installs import Installs, PlannedLife, reports_of
-from dither_aggregator.analysis.numeric.channel import law_by_place
 from dither_aggregator.analysis.reading import Window, default_window
+from dither_aggregator.ask.analyses import reports_needed
 from dither_aggregator.ask.answering import Asking, QueryAnswer
-from dither_aggregator.ask.devices import reports_needed
 from dither_aggregator.ask.language import BadQuestion, Query
-from dither_aggregator.counting.folding import tables
+from dither_aggregator.counting import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains.number_ranges import NumberDomain
 from dither_shared.mechanisms import PureMechanism

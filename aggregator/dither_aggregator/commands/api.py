@@ -5,13 +5,6 @@ import json
 from contextlib import closing
 from functools import partial
 
-from dither_aggregator.arguments.data import (
-    add_broker_argument,
-    add_data_argument,
-    add_lossy_argument,
-    add_processes_argument,
-    must_be_redis,
-)
 from dither_aggregator.arguments.serving import (
     add_limit_arguments,
     add_listening_arguments,
@@ -22,7 +15,14 @@ from dither_aggregator.arguments.serving import (
     must_have_read_key,
     reachable_reason,
 )
-from dither_aggregator.arguments.settings import add_settings
+from dither_aggregator.arguments.settings import (
+    add_broker_argument,
+    add_data_argument,
+    add_lossy_argument,
+    add_processes_argument,
+    add_settings,
+    must_be_redis,
+)
 from dither_aggregator.health.status import log_expiries
 from dither_aggregator.operations.fork_server import fork_server
 from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded, set_up_logging

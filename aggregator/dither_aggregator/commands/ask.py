@@ -11,11 +11,11 @@ from pathlib import Path
 
 from dither_aggregator.analysis.differences import windows_beside
 from dither_aggregator.analysis.inference import LEVEL_MAX, LEVEL_MIN, read_level
-from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.arguments.settings import add_data_argument, opened
 from dither_aggregator.ask import fleets
 from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer, Weight
+from dither_aggregator.ask.dashboard import SavedQuestion, saved_questions
 from dither_aggregator.ask.language import BadQuestion, Query, parse
-from dither_aggregator.ask.saved import SavedQuestion, saved_questions
 from dither_shared.errors import ConfigurationError
 from dither_shared.safe_output import behind
 

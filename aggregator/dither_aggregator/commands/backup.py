@@ -6,8 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dither_aggregator.arguments.data import opened
-from dither_aggregator.arguments.settings import add_settings
+from dither_aggregator.arguments.settings import add_settings, opened
 from dither_aggregator.store import Store, StoreError, create_store, dump, open_store
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.records import total_of

@@ -8,12 +8,10 @@ import time
 from contextlib import closing
 from functools import partial
 
-from dither_aggregator.arguments.data import add_broker_argument, add_data_argument, must_be_redis
-from dither_aggregator.arguments.settings import add_settings
+from dither_aggregator.arguments.settings import add_broker_argument, add_data_argument, add_settings, must_be_redis
 from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded, set_up_logging
 from dither_aggregator.store import StoreError, open_store
-from dither_aggregator.workers.publisher import LOOK_EVERY_S, Watchdog
-from dither_aggregator.workers.tasks import TaskQueue, address, check_broker, make_app
+from dither_aggregator.workers.tasks import LOOK_EVERY_S, TaskQueue, Watchdog, address, check_broker, make_app
 
 EXAMPLE = "dither beat --data redis://10.0.0.5:6379/0 --broker redis://10.0.0.6:6379/0"
 

@@ -19,16 +19,24 @@ import requests
 from dither_aggregator.arguments.settings import port_number
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
-from dither_aggregator.simulate.comparing import COMPARING, TABLE_ROWS, by_design, holds, too_few_hold
 from dither_aggregator.simulate.fleet import Answers, Fleet
-from dither_aggregator.simulate.populations import Population, browsers, census
+from dither_aggregator.simulate.populations import (
+    COMPARING,
+    TABLE_ROWS,
+    Population,
+    browsers,
+    by_design,
+    census,
+    holds,
+    too_few_hold,
+)
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.store.document_kinds import WRITE
 from dither_aggregator.store.records import DAY_S, Counted, total_of
-from dither_aggregator.web.app import create_app
-from dither_aggregator.web.flask_apps import in_threads
+from dither_aggregator.web.endpoints import create_app
+from dither_aggregator.web.http_server import HttpServer
 from dither_aggregator.web.listeners import Listener
-from dither_aggregator.web.server import HttpServer
+from dither_aggregator.web.reader_process import in_threads
 from dither_shared.errors import DitherError
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.safe_output import behind

@@ -4,8 +4,7 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from dither_aggregator.arguments.data import add_data_argument
-from dither_aggregator.arguments.settings import add_settings, place
+from dither_aggregator.arguments.settings import add_data_argument, add_settings, place
 from dither_aggregator.health.checks import HealthFinding
 from dither_aggregator.health.diagnosis import examine
 

@@ -4,8 +4,7 @@ import argparse
 from html import escape
 
 from dither_aggregator.analysis.reading import WINDOWS
-from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.arguments.settings import day
+from dither_aggregator.arguments.settings import add_data_argument, day, opened
 from dither_aggregator.store.document_kinds import asked_id
 from dither_aggregator.web.embed_links import DAYS_MAX, FRAME, EmbedLink
 

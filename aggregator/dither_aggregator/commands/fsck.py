@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.arguments.settings import add_data_argument, opened
 from dither_aggregator.store.invariants import check
 
 EXAMPLE = "dither fsck --data /var/lib/dither"

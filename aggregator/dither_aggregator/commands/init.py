@@ -5,17 +5,15 @@ import json
 from contextlib import closing, suppress
 from pathlib import Path
 
-from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
 from dither_aggregator.arguments.serving import (
     add_key_file_arguments,
     first_write_key,
     register_key_files,
     say_write_key,
 )
-from dither_aggregator.arguments.settings import add_settings
+from dither_aggregator.arguments.settings import add_data_argument, add_lossy_argument, add_settings
 from dither_aggregator.operations.administration import Administration
-from dither_aggregator.store import Store, StoreError, create_store, open_store
-from dither_aggregator.store.opening import SHARDS, is_redis
+from dither_aggregator.store import SHARDS, Store, StoreError, create_store, is_redis, open_store
 from dither_shared.registry import Registry, utc_today
 
 EXAMPLE = "dither init metrics.toml --data redis://10.0.0.5:6379/0"

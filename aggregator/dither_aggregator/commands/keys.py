@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.arguments.settings import add_data_argument, opened
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import KEYS_MAX, LABEL_CHARACTERS_MAX, SCOPES, WAITING, Key

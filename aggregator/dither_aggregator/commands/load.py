@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.arguments.settings import add_data_argument, opened
 from dither_shared.registry import Registry, utc_today
 
 SUMMARY = "load a registry into an aggregator's store: deploy it there before the app ships it"

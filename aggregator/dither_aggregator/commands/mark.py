@@ -4,8 +4,7 @@ import argparse
 import json
 from datetime import date
 
-from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.arguments.settings import day
+from dither_aggregator.arguments.settings import add_data_argument, day, opened
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import MARK_CHARACTERS_MAX, DayMark
@@ -45,14 +44,14 @@ def run(args: argparse.Namespace) -> int:
     """Do the action; return 1 when there is no mark to remove."""
     with opened(args, read_only=args.action == "list") as store:
         if args.action == "add":
-            return _add(store, DayMark(args.day, args.text), args.json)
+            return _add(store, args.day, args.text, args.json)
         if args.action == "remove":
             return _remove(store, args.day, args.text, args.json)
         return _list(store, args.json)
 
 
-def _add(store: Store, mark: DayMark, as_json: bool) -> int:
-    added = Administration(store).add_mark(mark)
+def _add(store: Store, day: date, text: str, as_json: bool) -> int:
+    mark, added = Administration(store).add_mark(day, text)
     if as_json:
         print(json.dumps({**mark.to_document(), "added": added}))
     else:

@@ -13,8 +13,8 @@ from itertools import groupby
 from math import sqrt
 from pathlib import Path
 
-from dither_aggregator.accounting import blanket, scenarios
-from dither_aggregator.accounting.scenarios import DELTA, SCENARIOS
+from dither_aggregator import accounting
+from dither_aggregator.accounting import DELTA, SCENARIOS
 from dither_aggregator.arguments import installs
 from dither_shared.accounting.linking import hundredths, linked_share
 from dither_shared.accounting.odds import millionths_above, percent_above, sure
@@ -89,10 +89,10 @@ def run(args: argparse.Namespace) -> int:
     registry = Registry.load(args.registry)
     metrics = _asked(registry, args.metric)
     if args.released:
-        blanket.show(registry, metrics, as_json=args.json)
+        accounting.show_released(registry, metrics, as_json=args.json)
         return 0
     if _asks_scenario(args):
-        scenarios.show(args, registry, metrics)
+        accounting.show_scenario(args, registry, metrics)
         return 0
     if args.json:
         more = crowd.documents(registry, metrics) if crowd else [{}] * len(metrics)

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.arguments.settings import add_data_argument, opened
 from dither_shared.registry import Registry
 
 EXAMPLE = "dither publish metrics.toml --data /var/lib/dither --out site/"

@@ -3,10 +3,10 @@
 import argparse
 import json
 
-from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.arguments.settings import add_data_argument, opened
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store.damaged_entries import SetApart
+from dither_aggregator.store.invariants import SetApart
 from dither_aggregator.store.records import Quarantined
 
 EXAMPLE = "dither quarantine list --data /var/lib/dither"

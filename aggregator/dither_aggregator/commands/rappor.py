@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from dither.sending.transport import HttpTransport
-from dither_aggregator.analysis.decoding.decoder import Channel, decode
-from dither_aggregator.analysis.significance import FALSE_SHARE_MAX, FALSE_SHARE_MIN
-from dither_aggregator.arguments.data import write
-from dither_aggregator.interop.google_rappor import (
+from dither_aggregator.analysis.decoder import Channel, decode
+from dither_aggregator.analysis.rows import FALSE_SHARE_MAX, FALSE_SHARE_MIN
+from dither_aggregator.arguments.settings import write
+from dither_aggregator.google_rappor import (
     COUNT_MAX,
     REPEATS,
     BadCounts,

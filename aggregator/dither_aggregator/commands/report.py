@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from dither.sending.connection import post
-from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.arguments.settings import LOOPBACK, add_settings
+from dither_aggregator.arguments.settings import LOOPBACK, add_data_argument, add_settings, opened
 from dither_aggregator.store.document_kinds import CLAIMED_FOR_S
 from dither_shared.errors import ConfigurationError, DitherError
 
 if TYPE_CHECKING:
     from dither_aggregator.store import Store
-    from dither_aggregator.store.document_kinds import ToldMoves
     from dither_aggregator.store.documents import MovesClaim
     from dither_aggregator.web.pages.report import WeeklyReport
 
@@ -115,7 +113,7 @@ def _tell_by_mail(store: "Store", report: "WeeklyReport", args: argparse.Namespa
     claims: dict[str, MovesClaim] = {}
     with _given_back_on_fault(store, claims):
         for name, each in names.items():
-            claims[each] = _claim(store, report.told(name), each, again=args.again)
+            claims[each] = _claim(store, report, name, each, again=args.again)
         new = {each: claim.own for each, claim in claims.items() if claim.own}
         refused = _send(mail(report, args.sender, list(new)), args.smtp) if new else ()
     if new:
@@ -138,7 +136,7 @@ def _address(to: str) -> str:
 
 def _tell_webhook(store: "Store", report: "WeeklyReport", args: argparse.Namespace) -> bool:
     name, document = store.receiver(f"webhook {args.webhook}"), report.moved
-    claim = _claim(store, report.told(name), "the webhook", again=args.again)
+    claim = _claim(store, report, name, "the webhook", again=args.again)
     if claim.own:
         if document["moved"]:
             with _given_back_on_fault(store, {"": claim}):
@@ -161,9 +159,9 @@ def _for_prometheus(store: "Store", report: "WeeklyReport") -> str:
     return gauges(store.app, told)
 
 
-def _claim(store: "Store", told: "ToldMoves", whom: str, *, again: bool) -> "MovesClaim":
-    """Claim to tell a receiver; say why nothing is sent to them, or why it may be sent twice."""
-    claim = store.claim(told, again=again)
+def _claim(store: "Store", report: "WeeklyReport", receiver: str, whom: str, *, again: bool) -> "MovesClaim":
+    """Claim to tell a receiver; say, of `whom`, why nothing is sent to them, or why it may be sent twice."""
+    claim = store.claim(report.told(receiver), again=again)
     if not (before := claim.before):
         return claim
     days = f"{before.first} to {before.last}"

@@ -4,9 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
-from dither_aggregator.store import create_store, dump
-from dither_aggregator.store.opening import SHARDS
+from dither_aggregator.arguments.settings import add_data_argument, add_lossy_argument
+from dither_aggregator.store import SHARDS, create_store, dump
 from dither_aggregator.store.records import total_of
 from dither_aggregator.store.restoring import restore
 

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.arguments.settings import add_data_argument, opened
 
 SUMMARY = "refuse the reports of a metric's rev from now on; counted reports stay"
 EXAMPLE = "dither metrics retire browser --rev 3 --data redis://10.0.0.5:6379/0"

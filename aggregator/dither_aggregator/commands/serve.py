@@ -26,19 +26,18 @@ from dither_aggregator.arguments.serving import (
 from dither_aggregator.arguments.settings import add_settings, directory
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations.administration import Administration
-from dither_aggregator.operations.computing_process import Computer
-from dither_aggregator.operations.fork_server import fork_server
+from dither_aggregator.operations.fork_server import Computer, fork_server
 from dither_aggregator.operations.registry_process import read_apart
 from dither_aggregator.operations.signal_handling import answer_signals, set_up_logging
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.documents import Offered
 from dither_aggregator.store.sqlite import KEY_NAME, exclusive, kept_key
-from dither_aggregator.web.app import create_app
-from dither_aggregator.web.page_requests import ReadingApp
+from dither_aggregator.web.endpoints import create_app
+from dither_aggregator.web.http_server import HttpServer
+from dither_aggregator.web.process_messages import ReadingApp
 from dither_aggregator.web.public_site import PublicSite
 from dither_aggregator.web.reader_pool import Readers
 from dither_aggregator.web.request_admission import Admission
-from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError, RegistryError
 from dither_shared.registry import Registry, utc_today
 

@@ -6,14 +6,19 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument, opened
-from dither_aggregator.arguments.settings import CLUSTER_SCHEMES, day, store_name, with_replicas
-from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store.day_reset import foresee, reset
+from dither_aggregator.arguments.settings import (
+    CLUSTER_SCHEMES,
+    add_data_argument,
+    add_lossy_argument,
+    day,
+    opened,
+    store_name,
+    with_replicas,
+)
+from dither_aggregator.store import SHARDS, Store, StoreError, is_redis
 from dither_aggregator.store.document_kinds import Retention
-from dither_aggregator.store.opening import SHARDS, is_redis
 from dither_aggregator.store.records import total_of
-from dither_aggregator.store.restoring import copy, copy_redis
+from dither_aggregator.store.restoring import copy, copy_redis, foresee, reset
 from dither_shared.errors import reason_of
 from dither_shared.files import read_text
 

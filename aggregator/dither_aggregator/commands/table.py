@@ -10,9 +10,9 @@ from dither_aggregator.analysis.reading import View, Window
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.reading import columns_of
 from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, SyntheticTable, synthesise_table
-from dither_aggregator.arguments.data import add_data_argument, add_out_argument, opened, write
-from dither_aggregator.arguments.window import add_window_arguments, asked_plan, asked_tally, check_window
+from dither_aggregator.arguments.settings import add_data_argument, add_out_argument, opened, write
 from dither_aggregator.store import StoredPlan
+from dither_aggregator.web.query_parameters import add_window_arguments, asked_tally, check_window, named_plan
 from dither_shared.domains import Range
 from dither_shared.domains.columns import COLUMNS_MIN, symbols_of
 from dither_shared.errors import ConfigurationError
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigurationError("--json needs --out: the records would stand in the way of the document")
     check_window(args)
     with opened(args, read_only=True) as store:
-        stored = asked_plan(store, args, "tables", "table")
+        stored = named_plan(store, args, "tables", "table")
         _check_public(stored, args.public)
         columns = chosen_columns(stored, args.columns)
         window, tally = asked_tally(store, stored, args)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from dither_aggregator.analysis.reading import View, Window, reports_max, windows_together
 from dither_aggregator.analysis.words import Wanted, WordRow, rows_of, search_tally
-from dither_aggregator.arguments.data import add_data_argument, add_out_argument, opened, write
-from dither_aggregator.arguments.window import add_window_arguments, asked_plan, asked_tally, check_window
+from dither_aggregator.arguments.settings import add_data_argument, add_out_argument, opened, write
 from dither_aggregator.store import StoredPlan
+from dither_aggregator.web.query_parameters import add_window_arguments, asked_tally, check_window, named_plan
 from dither_shared.domains.hashed_texts import UNTEXTS
 from dither_shared.errors import ConfigurationError
 from dither_shared.safe_output import behind
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigurationError("--json prints a document in place of the list: leave --out out")
     check_window(args)
     with opened(args, read_only=True) as store:
-        stored = asked_plan(store, args, "words", "words")
+        stored = named_plan(store, args, "words", "words")
         window, tally = asked_tally(store, stored, args)
         view = View(days=window.days, together=windows_together(store, stored, window))
     if tally.n == 0:

@@ -5,14 +5,14 @@ import json
 from contextlib import closing, nullcontext
 from functools import partial
 
-from dither_aggregator.arguments.data import (
+from dither_aggregator.arguments.settings import (
     add_broker_argument,
     add_data_argument,
     add_lossy_argument,
     add_processes_argument,
+    add_settings,
     must_be_redis,
 )
-from dither_aggregator.arguments.settings import add_settings
 from dither_aggregator.operations.fork_server import fork_server
 from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded, set_up_logging
 from dither_aggregator.store import open_store

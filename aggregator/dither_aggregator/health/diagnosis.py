@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from dither.sending.connection import get
-from dither_aggregator.analysis.quality import ALPHA, days
+from dither_aggregator.analysis.closed_days import ALPHA, days
 from dither_aggregator.analysis.reading import Window
 from dither_aggregator.health.checks import HealthCheck, HealthFinding, Observed, Teller, found, told
-from dither_aggregator.health.status import SOON, Audit, Expiries, StoreStatus
-from dither_aggregator.store import Store, open_store
-from dither_aggregator.store.opening import is_redis
+from dither_aggregator.health.status import REASONS_IN_WORDS, SOON, Audit, Expiries, StoreStatus
+from dither_aggregator.store import Store, is_redis, open_store
 from dither_aggregator.store.records import OtherLayout, sum_refused
 from dither_aggregator.store.sqlite.schema import NAMES
 from dither_aggregator.web import http_messages
-from dither_aggregator.web.pages.refused import REASONS_IN_WORDS
 from dither_shared import file_permissions
 from dither_shared.errors import DitherError
 from dither_shared.safe_output import visible

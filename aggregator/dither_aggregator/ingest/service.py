@@ -20,7 +20,7 @@ from dither_shared.errors import DitherError
 from dither_shared.wire.reading import Problem, Upload
 
 if TYPE_CHECKING:
-    from dither_aggregator.operations.computing_process import Address, Computer
+    from dither_aggregator.operations.fork_server import Address, Computer
 
 COMMIT_UPLOADS_MAX = 256
 """Uploads that share one commit, and so one wait for the disk."""

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from dither_aggregator.health.status import log_expiries
 from dither_aggregator.store import Store, StoredPlan, StoreError
-from dither_aggregator.store.damaged_entries import SetApart, set_apart
 from dither_aggregator.store.document_kinds import (
     COMMAND_LINE,
     FILE_NAME,
@@ -24,6 +23,7 @@ from dither_aggregator.store.document_kinds import (
     new_text,
 )
 from dither_aggregator.store.documents import Offered
+from dither_aggregator.store.invariants import SetApart, set_apart
 from dither_shared.domains import Columns
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
@@ -91,11 +91,12 @@ class Administration:
         self._note("quarantine aside", "damaged entries of the log")
         return [one for shard in range(self.store.shards) if (one := set_apart(self.store, shard))]
 
-    def add_mark(self, mark: DayMark) -> bool:
-        """Mark a day; return whether that is new."""
+    def add_mark(self, day: date, text: str) -> tuple[DayMark, bool]:
+        """Mark a day; return the mark, and whether it is new. Raises StoreError for a text that is no mark's."""
+        mark = DayMark(day, text)
         if not mark.fault and mark not in self.store.documents(DayMark):
             self._note("mark add", f"{mark.day} {mark.text}")
-        return self.store.put(mark)
+        return mark, self.store.put(mark)
 
     def remove_marks(self, day: date, text: str | None) -> list[DayMark]:
         """Remove a mark, or all of a day; return those that were there."""

@@ -18,7 +18,7 @@ def maintain(store: Store, shard: int) -> None:
 
 
 def maintain_whole(store: Store) -> str:
-    """Do what is of no shard, once a round: cut batches, forget snapshots, erase; return what `erase` says."""
+    """Do what is of no shard, once a round: cut batches, forget closed_days, erase; return what `erase` says."""
     store.cut_batches()
     store.forget_snapshots()
     return store.erase()
@@ -41,7 +41,7 @@ def finalize(store: Store, metric: str) -> int:
 
     Raises what the first that could not be finalized raised, after the others.
     """
-    from dither_aggregator.analysis import snapshots  # once a day: it takes a second or two to load
+    from dither_aggregator.analysis import closed_days
 
     merged, done = store.merged(), 0
     failed: list[DitherError] = []
@@ -50,7 +50,7 @@ def finalize(store: Store, metric: str) -> int:
         for epoch in reversed(store.epochs(stored.plan)):
             if epoch <= merged and epoch not in finals:
                 try:
-                    snapshots.take(store, stored, epoch)
+                    closed_days.take(store, stored, epoch)
                     done += 1
                 except StoreUnavailable:
                     raise

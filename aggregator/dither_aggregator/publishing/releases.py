@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from dither_aggregator.accounting.blanket import epsilon_of_device, law_of, rounded_down
+from dither_aggregator.accounting import epsilon_of_device, law_of, rounded_down
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.reading import reports_max
 from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally, released_counts
+from dither_aggregator.analysis.rows import Ranked, rank
 from dither_aggregator.analysis.shares import UNLISTED
-from dither_aggregator.analysis.significance import Ranked, rank
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting import Counts
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.document_kinds import COMMAND_LINE
 from dither_aggregator.store.documents import GRACE

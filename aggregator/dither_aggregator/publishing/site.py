@@ -24,10 +24,10 @@ from uuid import NAMESPACE_URL, uuid5
 
 from jinja2 import Environment, PackageLoader
 
+from dither_aggregator.analysis.estimands import Point
 from dither_aggregator.analysis.numbers import MEDIAN, QUANTILES
 from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.released import ReleasedRow
-from dither_aggregator.analysis.series import Point
 from dither_aggregator.publishing.releases import (
     PublishedReading,
     SealedRelease,
@@ -39,11 +39,10 @@ from dither_aggregator.publishing.releases import (
 )
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.release_ledger import Release, charged_with
-from dither_aggregator.web.charts.scale import SHARES, UNITLESS, Measure, Tick
-from dither_aggregator.web.charts.series import Across, SeriesChart, draw_series
-from dither_aggregator.web.charts.shares import Plot, SmallRow, draw, draw_rows
+from dither_aggregator.web.charts import SHARES, UNITLESS, Across, Measure, SeriesChart, Tick, draw_series
+from dither_aggregator.web.forest_plots import Plot, SmallRow, draw, draw_rows
 from dither_aggregator.web.pages import dress
-from dither_aggregator.web.pages.snapshot import only_xml
+from dither_aggregator.web.pages.days import only_xml
 from dither_aggregator.web.public_site import ABOUT, AUDIT, FEED, FILE_BYTES_MAX, MANIFEST, PART, STYLE
 from dither_shared.accounting.odds import EVEN, percent_above, sure
 from dither_shared.domains import OTHER, Columns, NumberDomain

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting import BadTally
 from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store.clock import DayReset, WrongClock, is_behind, judge
 from dither_aggregator.store.documents import Documents
@@ -666,7 +666,7 @@ class Store(Documents):
     def _erase(self, merged: date) -> str:
         """Erase the days up to one, or do a part of it; return why it cannot be done."""
 
-    # Resetting: a day that leapt ahead with the machine's clock is brought back, by `store/day_reset.py`.
+    # Resetting: a day that leapt ahead with the machine's clock is brought back, by `store/restoring.py`.
 
     def wrong_clock(self, status: Sequence[ShardStatus]) -> WrongClock | None:
         """Return which clock is wrong; None where they agree, or differ by a day, which passes by itself.

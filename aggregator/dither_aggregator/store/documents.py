@@ -440,6 +440,10 @@ class Documents(ABC):
         """Return the plans of one metric, or of all: those of the registry first, then the newest."""
         return self._plans.of(metric)
 
+    def measuring_people(self) -> list[StoredPlan]:
+        """Return the present plans that count devices by the month of their first use."""
+        return [stored for stored in self.plans() if stored.current and stored.measures == "first_month"]
+
     def stored(self, plan: Plan) -> StoredPlan:
         """Return what is stored of a plan; KeyError where it is not of this store."""
         return self._plans.get(plan)

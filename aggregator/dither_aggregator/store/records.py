@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from dither_aggregator.counting.folding import BadTally, Counts, fold_cells
+from dither_aggregator.counting import BadTally, Counts, fold_cells
 from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
 

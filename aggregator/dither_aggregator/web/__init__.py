@@ -1,1 +1,1 @@
-"""The aggregator over HTTP: reports in, estimates out, as JSON, CSV and pages. `app.py` is the application."""
+"""The aggregator over HTTP: reports in, estimates out, as JSON, CSV and pages. `endpoints.py` is the application."""

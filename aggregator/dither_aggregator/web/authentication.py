@@ -15,11 +15,10 @@ from itsdangerous import BadData, TimestampSigner
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import ACTIVE, ADMIN, READING, REVOKED, WAITING, WRITE, Key
-from dither_aggregator.web.allowed_hosts import is_local, name_of
+from dither_aggregator.web.addresses import EMBED, is_known, is_local, name_of
 from dither_aggregator.web.http_messages import App, HttpAnswer, Scope, headers_of, list_of, media_type
 from dither_aggregator.web.problems import API, DOCUMENT, nowhere
 from dither_aggregator.web.process_messages import LIVE, SESSION
-from dither_aggregator.web.url_paths import EMBED, is_known
 from dither_shared.wire import PATH
 from dither_shared.wire.reading import Problem
 

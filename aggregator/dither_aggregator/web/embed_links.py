@@ -17,7 +17,7 @@ from itsdangerous import Signer
 from dither_aggregator.analysis.reading import Window
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.document_kinds import READ, Key
-from dither_aggregator.web.url_paths import EMBED
+from dither_aggregator.web.addresses import EMBED
 from dither_shared.wire.reading import Problem
 
 DAYS_MAX = 366

@@ -11,9 +11,8 @@ from itertools import chain
 from typing import Protocol
 
 from dither_aggregator.ingest import process_counters
-from dither_aggregator.web.allowed_hosts import Origins
+from dither_aggregator.web.addresses import BasePath, Origins
 from dither_aggregator.web.http_messages import BACKLOG, SENT_BYTES, SILENT_S, Bound, Peers, Scope
-from dither_aggregator.web.url_paths import BasePath
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire.reading import Problem
 

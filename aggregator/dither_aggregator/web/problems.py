@@ -9,7 +9,7 @@ from flask import Flask, Response, has_request_context, render_template, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.counting import BadTally, TallyGone
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.store import StoreError
 from dither_aggregator.web.http_messages import HttpAnswer

@@ -25,21 +25,20 @@ from typing import NamedTuple, Protocol
 from dither_aggregator.health.capacity import Capacity
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.ingest.service import Service
-from dither_aggregator.operations.computing_process import Address, Computer
+from dither_aggregator.operations.fork_server import Address, Computer
 from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1, set_up_logging
 from dither_aggregator.store import StoreError, open_store
-from dither_aggregator.web.app import create_app
+from dither_aggregator.web.addresses import BasePath
+from dither_aggregator.web.endpoints import create_app
 from dither_aggregator.web.http_messages import App
+from dither_aggregator.web.http_server import DRAIN_WITHIN_S, Close, HttpServer
 from dither_aggregator.web.listeners import Admitting, Listener
-from dither_aggregator.web.page_requests import ReadingApp
+from dither_aggregator.web.process_messages import ReadingApp
 from dither_aggregator.web.reader_pool import Readers
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Limits
-from dither_aggregator.web.server import DRAIN_WITHIN_S, Close, HttpServer
-from dither_aggregator.web.url_paths import BasePath
 from dither_aggregator.workers.candidate_jobs import CandidateJobs, secret_of
-from dither_aggregator.workers.publisher import Publisher
-from dither_aggregator.workers.tasks import TaskQueue, make_app
+from dither_aggregator.workers.tasks import Publisher, TaskQueue, make_app
 from dither_shared.errors import ConfigurationError, DitherError
 from dither_shared.safe_output import visible
 

@@ -6,6 +6,7 @@ from cachetools import LRUCache
 from flask import current_app
 from marshmallow import fields, validate
 
+from dither_aggregator.analysis.closed_days import Quality, days
 from dither_aggregator.analysis.differences import (
     Changes,
     Comparison,
@@ -13,13 +14,13 @@ from dither_aggregator.analysis.differences import (
     before_of,
     changes,
     compare,
+    dashboard_of,
+    group_series,
     pairs_together,
     side_by_side,
     windows_beside,
 )
-from dither_aggregator.analysis.estimands import estimand_of, read, tail
-from dither_aggregator.analysis.groups import dashboard_of, group_series
-from dither_aggregator.analysis.quality import Quality, days
+from dither_aggregator.analysis.estimands import VALUES_MAX, Point, days_shown, estimand_of, read, series, tail
 from dither_aggregator.analysis.reading import (
     BadView,
     Reading,
@@ -32,11 +33,10 @@ from dither_aggregator.analysis.reading import (
     windows_together,
 )
 from dither_aggregator.analysis.reading_cache import keep_figure
-from dither_aggregator.analysis.series import VALUES_MAX, Point, days_shown, series
 from dither_aggregator.ask.answering import Asking, QueryAnswer
+from dither_aggregator.ask.dashboard import SavedQuestion, saved_questions
 from dither_aggregator.ask.language import BadQuestion, Query, parse
-from dither_aggregator.ask.saved import SavedQuestion, saved_questions
-from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.counting import BadTally, TallyGone
 from dither_aggregator.health.status import MOVED
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.query_parameters import (

@@ -1,5 +1,9 @@
-"""The parameters of requests, each declared once, for pages, API and the API's own description."""
+"""The parameters of requests, each declared once, for pages, API and the API's own description.
 
+Commands that read a window ask for it here, too.
+"""
+
+import argparse
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
@@ -12,16 +16,17 @@ from marshmallow import RAISE, Schema, ValidationError, fields, pre_load, valida
 from webargs.flaskparser import FlaskParser
 from webargs.multidictproxy import MultiDictProxy
 
-from dither_aggregator.analysis.estimands import estimand_of
-from dither_aggregator.analysis.groups import members_of
+from dither_aggregator.analysis.differences import members_of
+from dither_aggregator.analysis.estimands import estimand_of, tally_of
 from dither_aggregator.analysis.inference import CONFIDENCE, LEVEL_MAX, LEVEL_MIN, read_level
-from dither_aggregator.analysis.reading import WINDOWS, Window, for_readers
-from dither_aggregator.analysis.significance import FALSE_SHARE_MAX, FALSE_SHARE_MIN
+from dither_aggregator.analysis.reading import WINDOWS, Window, default_window, for_readers
+from dither_aggregator.analysis.rows import FALSE_SHARE_MAX, FALSE_SHARE_MIN
+from dither_aggregator.counting import TallyGone
 from dither_aggregator.operations.registry_process import DOCUMENT
-from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.document_kinds import ENTRIES_MAX
 from dither_aggregator.web.process_messages import ASKED_BYTES_MAX, BODY, LIVE
-from dither_shared.errors import DitherError
+from dither_shared.errors import ConfigurationError, DitherError
 from dither_shared.plan import Plan
 from dither_shared.text_normalization import normal
 from dither_shared.wire.reading import Problem
@@ -414,3 +419,49 @@ def between(asked: QueryParameters, first: str, last: str) -> Window | None:
     if window.days > DAYS_MAX:
         raise Problem("malformed", f"a window has at most {DAYS_MAX} days, got {window.days:,}")
     return window
+
+
+# The same of a command: `--from`, `--to` and `--plan`.
+
+
+def add_window_arguments(action: argparse.ArgumentParser, kind: str) -> None:
+    """Add the metric, --from, --to and --plan."""
+    action.add_argument("metric", metavar="METRIC", help=f"a metric of the kind {kind}")
+    action.add_argument("--from", dest="first", type=_day, metavar="DAY", help="the first day (UTC); goes with --to")
+    action.add_argument("--to", dest="last", type=_day, metavar="DAY", help="the last day (default: the last 7 sealed)")
+    action.add_argument("--plan", metavar="DIGEST", help="under which plan (default: the registry's)")
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a day such as 2026-11-20, got {text!r}") from None
+
+
+def check_window(args: argparse.Namespace) -> None:
+    """Raise ConfigurationError for days that are no window."""
+    if (args.first is None) != (args.last is None):
+        raise ConfigurationError("--from and --to go together")
+    if args.first and not 1 <= Window(args.first, args.last).days <= DAYS_MAX:
+        raise ConfigurationError(f"--from must not be after --to, and a window has at most {DAYS_MAX} days")
+
+
+def named_plan(store: Store, args: argparse.Namespace, estimand: str, kind: str) -> StoredPlan:
+    """Return the plan that is asked for; raise ConfigurationError where there is none, or of another estimand."""
+    plans = [stored for stored in store.plans(args.metric) if args.plan in (None, stored.plan.digest)]
+    if not plans:
+        plan = f" with a plan {args.plan!r}" if args.plan else ""
+        raise ConfigurationError(f"there is no metric {args.metric!r}{plan}")
+    if estimand_of(plans[0].plan).name != estimand:
+        raise ConfigurationError(f"{args.metric} must be of kind {kind}, got {plans[0].plan.kind.name}")
+    return plans[0]
+
+
+def asked_tally(store: Store, stored: StoredPlan, args: argparse.Namespace) -> tuple[Window, Tally]:
+    """Return the window and its counts; raise ConfigurationError where they are no longer kept."""
+    window = Window(args.first, args.last) if args.first else default_window(store, stored)
+    try:
+        return window, tally_of(store, stored, window)
+    except TallyGone as gone:
+        raise ConfigurationError(f"{gone}: choose later days") from None

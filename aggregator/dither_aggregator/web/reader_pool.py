@@ -13,8 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from dither_aggregator.ingest import process_counters
-from dither_aggregator.operations.computing_process import Address
-from dither_aggregator.operations.fork_server import Child, fork_server
+from dither_aggregator.operations.fork_server import Address, Child, fork_server
 from dither_aggregator.operations.registry_process import (
     COMPUTING_NICENESS,
     READING_NICENESS,

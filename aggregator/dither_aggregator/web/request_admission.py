@@ -18,15 +18,14 @@ from ipaddress import ip_address
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.store.document_kinds import ADMIN, READING, WRITE, Key
-from dither_aggregator.web.admin_requests import LOAD, another_is_read
-from dither_aggregator.web.allowed_hosts import KEY_IN_BODY, Origins, is_preflight
+from dither_aggregator.web.addresses import KEY_IN_BODY, BasePath, Origins, is_known, is_preflight
 from dither_aggregator.web.authentication import ADMINISTRATION, LOGIN, LOGOUT, TRIES, shown_key
+from dither_aggregator.web.endpoints import LOAD, another_is_read
 from dither_aggregator.web.http_messages import Peers, Scope, headers_of
 from dither_aggregator.web.listeners import HEALTH, Admitting
 from dither_aggregator.web.problems import note_refused
 from dither_aggregator.web.process_messages import ASKED_BYTES_MAX
 from dither_aggregator.web.request_limits import HOUR_NS, SECOND_NS, Clients, Limits, Rate
-from dither_aggregator.web.url_paths import BasePath, is_known
 from dither_shared.wire import PATH
 from dither_shared.wire.reading import Problem
 

@@ -21,7 +21,7 @@ from redis.asyncio import Redis
 
 from dither_aggregator.store import Store
 from dither_aggregator.web import http_messages, problems
-from dither_aggregator.web.http_connection import BODY_BYTES_MAX
+from dither_aggregator.web.http_server import BODY_BYTES_MAX
 from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest, pack
 from dither_aggregator.web.reader_pool import LONG_WITHIN_S, Alone
 from dither_aggregator.workers.tasks import LOOK, REPLY_TIMEOUT_S, BrokerError, Task

@@ -33,7 +33,7 @@ from celery import Celery, bootsteps, signals
 from celery.worker import WorkController, state
 
 from dither_aggregator.operations import maintenance
-from dither_aggregator.operations.computing_process import Address, Computer, unmade
+from dither_aggregator.operations.fork_server import Address, Computer, unmade
 from dither_aggregator.operations.signal_handling import say_stacks_by_a_thread
 from dither_aggregator.store import Store, StoreError, StoreUnavailable
 from dither_aggregator.workers.candidate_jobs import run_job

@@ -7,7 +7,7 @@ from math import exp, factorial, prod
 import numpy as np
 import pytest
 
-from dither_aggregator.accounting.blanket import (
+from dither_aggregator.accounting import (
     DELTA,
     BlanketSum,
     below,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.accounting.scenarios import (
+from dither_aggregator.accounting import (
     BASIC,
     OPTIMAL,
     PARALLEL,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.accounting.scenarios import BASIC, OPTIMAL, ZCDP
+from dither_aggregator.accounting import BASIC, OPTIMAL, ZCDP
 from tests.support.aggregators import dither
 from tests.support.numbers import MEMO, numbers_text
 from tests.support.registries import registry_text

@@ -14,10 +14,10 @@ import pytest
 
 from dither_aggregator.analysis.reading_cache import Computing, Kept
 from dither_aggregator.ask.answering import Asking
-from dither_aggregator.ask.examples import analyses
+from dither_aggregator.ask.dashboard import analyses
 from dither_aggregator.ask.language import parse
-from dither_aggregator.web.flask_apps import reading_app, respond
 from dither_aggregator.web.process_messages import ReadRequest
+from dither_aggregator.web.reader_process import reading_app, respond
 from dither_shared.registry import Registry
 from tests.aggregator.ask.test_analyses import METRICS, SHARES, three_clouds
 from tests.aggregator.ask.test_questions_page import headline

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis import groups as groups_module
-from dither_aggregator.analysis.groups import read_groups
+from dither_aggregator.analysis import differences as groups_module
+from dither_aggregator.analysis.differences import read_groups
 from dither_aggregator.analysis.reading import default_window
 from dither_aggregator.ask import answering
 from dither_aggregator.ask.answering import Asking

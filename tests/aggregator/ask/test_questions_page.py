@@ -22,7 +22,7 @@ import pytest
 
 import dither_aggregator
 from dither_aggregator.ask.answering import Asking
-from dither_aggregator.ask.examples import analyses, examples, names
+from dither_aggregator.ask.dashboard import analyses, examples, names
 from dither_aggregator.ask.language import BadQuestion, parse
 from dither_aggregator.notebook import NotAnswered, NotebookAnswer, _refused
 from dither_aggregator.store.document_kinds import READ

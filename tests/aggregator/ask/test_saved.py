@@ -14,17 +14,17 @@ import pytest
 import requests
 from scipy.stats import binom
 
-from dither_aggregator.analysis.groups import dashboard_of
+from dither_aggregator.analysis.differences import dashboard_of
 from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.reading_cache import Computing
-from dither_aggregator.ask import answering, saved
+from dither_aggregator.ask import answering, dashboard
 from dither_aggregator.ask.answering import Asking
+from dither_aggregator.ask.dashboard import intervals_of_fixed, saved_questions
 from dither_aggregator.ask.language import Query
-from dither_aggregator.ask.saved import intervals_of_fixed, saved_questions
 from dither_aggregator.health.status import Audit
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store.document_kinds import Dashboard
-from dither_aggregator.web.flask_apps import reading_app
+from dither_aggregator.web.reader_process import reading_app
 from dither_shared.registry import Registry
 from tests.aggregator.ask.test_asking import BROWSERS, METRICS, World
 from tests.support.aggregators import dither, sqlite_store
@@ -170,7 +170,7 @@ def test_saved_questions_hold_together_and_so_do_what_moved(tmp_path: Path, monk
         asking, day = Asking(store), store.sealed()
         windows = Window.ending(day - timedelta(days=7), 7), Window.ending(day, 7)
         misses, moves = wrong(asking, world, windows)
-        monkeypatch.setattr(saved, "intervals_of_fixed", lambda *_: 0.2)  # each at .25
+        monkeypatch.setattr(dashboard, "intervals_of_fixed", lambda *_: 0.2)  # each at .25
         misses_alone, moves_alone = wrong(asking, world, windows, enough=MISSES_MAX + 1)
     assert max(misses, moves) <= MISSES_MAX
     assert min(misses_alone, moves_alone) > MISSES_MAX

@@ -16,7 +16,7 @@ from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.tables.pairs import CellSums
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import BadQuestion, parse
-from dither_aggregator.ask.table_conditions import CountedAt
+from dither_aggregator.ask.resolving import CountedAt
 from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.store.document_kinds import ValueGroup
 from dither_shared.registry import Registry

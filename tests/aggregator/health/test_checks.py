@@ -34,7 +34,7 @@ from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store import StoreUnavailable
 from dither_aggregator.store.records import DAY_S, Counted
 from dither_aggregator.store.sqlite import FILE_NAME
-from dither_aggregator.web.health_endpoints import answer_health, health_findings
+from dither_aggregator.web.endpoints import answer_health, health_findings
 from dither_aggregator.web.http_messages import Peers
 from dither_aggregator.web.listeners import Door
 from dither_shared.wire import PATH, REASONS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.web.upload_endpoint import parse_json, parse_upload
+from dither_aggregator.web.endpoints import parse_json, parse_upload
 from dither_shared.wire import reading
 from dither_shared.wire.reading import Problem
 from tests.fuzz.hostile import finder

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, nnls
 
-from dither_aggregator.analysis.numeric import bounds as bounds_module
-from dither_aggregator.analysis.numeric.bounds import HEAVY, Bounds, Nearest, quantile_bounds, ratio_bounds
-from dither_aggregator.analysis.numeric.channel import channel_of
-from dither_aggregator.analysis.numeric.fit import fit
+from dither_aggregator.analysis import numeric_fit as bounds_module
+from dither_aggregator.analysis.channel import channel_of
+from dither_aggregator.analysis.numeric_fit import HEAVY, Bounds, Nearest, fit, quantile_bounds, ratio_bounds
 from dither_aggregator.store import StoredPlan
 from tests.aggregator.numeric.test_channel import FRESH, HIDDEN, MEMO, spread
 from tests.support.drawn_numbers import Floats, draw_numbers, places_of

@@ -6,11 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.numeric import channel as channel_module
-from dither_aggregator.analysis.numeric.channel import NumberChannel, channel_of
-from dither_aggregator.analysis.numeric.fit import fit
-from dither_aggregator.analysis.numeric.laws import law_matrix
-from dither_aggregator.analysis.numeric.ranges import BARS_LEAST, blocks_for
+from dither_aggregator.analysis import channel as channel_module
+from dither_aggregator.analysis.channel import BARS_LEAST, NumberChannel, blocks_for, channel_of, law_matrix
+from dither_aggregator.analysis.numeric_fit import fit
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains import Buckets
 from dither_shared.mechanisms import GRR, OUE, PGR, Mechanism, MemoizedTwoLevel, SquareWave

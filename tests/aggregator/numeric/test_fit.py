@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis.numeric import fit as fit_module
-from dither_aggregator.analysis.numeric.channel import NumberChannel, channel_of
-from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly, most_likely, most_likely_of
+from dither_aggregator.analysis import numeric_fit as fit_module
+from dither_aggregator.analysis.channel import NumberChannel, channel_of
+from dither_aggregator.analysis.numeric_fit import NumberFit, fit, fit_evenly, most_likely, most_likely_of
 from dither_aggregator.store import StoredPlan
 from tests.aggregator.numeric.test_channel import FORMS, FRESH, MEAN, MEMO, expected, spread
 from tests.support.drawn_numbers import Floats, draw_numbers, places_of, stored_number

@@ -15,8 +15,7 @@ from dither_aggregator.analysis import numbers as numbers_module
 from dither_aggregator.analysis.differences import differences
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, QUANTILES, NumbersReading
-from dither_aggregator.analysis.numeric.bounds import Bounds
-from dither_aggregator.analysis.numeric.fit import NumberFit
+from dither_aggregator.analysis.numeric_fit import Bounds, NumberFit
 from dither_aggregator.analysis.reading import View, reports_max
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Buckets

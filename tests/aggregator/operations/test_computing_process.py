@@ -17,8 +17,7 @@ import requests
 
 from dither_aggregator.health import checks
 from dither_aggregator.health.checks import Observed
-from dither_aggregator.operations.computing_process import Address, Computer, unmade
-from dither_aggregator.operations.fork_server import fork_server
+from dither_aggregator.operations.fork_server import Address, Computer, fork_server, unmade
 from dither_aggregator.operations.maintenance import maintain
 from dither_aggregator.operations.registry_process import COMPUTING_NICENESS
 from dither_aggregator.store import SQLiteStore

@@ -19,12 +19,12 @@ from dither_aggregator.operations import registry_process
 from dither_aggregator.operations.registry_process import KnownPlans, NoRegistry, document_of, read_apart
 from dither_aggregator.store import StoreError
 from dither_aggregator.store.documents import Offered
-from dither_aggregator.web import flask_apps
+from dither_aggregator.web import reader_process
 from dither_aggregator.web.api import administering
 from dither_aggregator.web.api.administering import RegistryBody
-from dither_aggregator.web.flask_apps import respond
 from dither_aggregator.web.process_messages import ReadAnswer
 from dither_aggregator.web.query_parameters import body_parameters
+from dither_aggregator.web.reader_process import respond
 from dither_shared.errors import RegistryError
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.registry import Registry
@@ -239,7 +239,7 @@ def test_a_registry_takes_little_time_of_the_server_s_own_process(
         finally:
             spent.append(time.thread_time() - began)
 
-    with patch.object(flask_apps, "respond", timed), running(SQLitePlace(tmp_path), registry()) as hands:
+    with patch.object(reader_process, "respond", timed), running(SQLitePlace(tmp_path), registry()) as hands:
         for text in ("a = [" + "1," * 1_000_000 + "]", "[t]\n" * 400_000, f"{FOREIGN}candidates = [{listed}]\n"):
             spent.clear()
             while len(spent) < 3 and min(spent, default=1.0) > HELD_S:

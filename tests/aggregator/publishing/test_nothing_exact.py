@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting import Counts
 from dither_aggregator.publishing import releases, site
 from dither_aggregator.publishing.releases import PublishedReading, read
 from dither_aggregator.publishing.site import publish_to, verify

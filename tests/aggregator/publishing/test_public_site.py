@@ -17,12 +17,12 @@ from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.publishing.site import about, render, write
 from dither_aggregator.store.document_kinds import READ
 from dither_aggregator.store.release_ledger import seal
-from dither_aggregator.web.app import create_app
-from dither_aggregator.web.flask_apps import in_threads
+from dither_aggregator.web.addresses import BasePath
+from dither_aggregator.web.endpoints import create_app
 from dither_aggregator.web.public_site import PublicSite
+from dither_aggregator.web.reader_process import in_threads
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Limits
-from dither_aggregator.web.url_paths import BasePath
 from dither_shared.wire.reading import Problem
 from tests.support.aggregators import http_server, serve, sqlite_store
 from tests.support.registries import registry_text

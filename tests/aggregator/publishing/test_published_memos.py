@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.released import released_counts
-from dither_aggregator.counting.folding import fold_cells
+from dither_aggregator.counting import fold_cells
 from dither_aggregator.publishing import releases
 from dither_aggregator.publishing.releases import PublishedReading, read
 from dither_aggregator.publishing.site import publish_to, verify

@@ -10,8 +10,7 @@ import pytest
 
 from dither_aggregator.analysis import released
 from dither_aggregator.analysis.released import released_counts
-from dither_aggregator.counting.folding import Counts, fold_cells
-from dither_aggregator.counting.supports import hyperplanes_through
+from dither_aggregator.counting import Counts, fold_cells, hyperplanes_through
 from dither_aggregator.publishing import releases
 from dither_aggregator.publishing import site as site_module
 from dither_aggregator.publishing.releases import PublishedReading, read

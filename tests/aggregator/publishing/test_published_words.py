@@ -20,8 +20,7 @@ from dither.auditing.bounds import loss_bound, never_bound
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.released import SURE_OF_N, ReleasedTally, read_supports, released_counts
 from dither_aggregator.analysis.words import Level, Sketch, search
-from dither_aggregator.counting.folding import Counts, fold_cells
-from dither_aggregator.counting.supports import hyperplane
+from dither_aggregator.counting import Counts, fold_cells, hyperplane
 from dither_aggregator.publishing import releases
 from dither_aggregator.publishing.releases import read
 from dither_aggregator.publishing.site import about, publish_to, render, verify

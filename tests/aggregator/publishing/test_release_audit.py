@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting import Counts
 from dither_aggregator.publishing import releases
 from dither_aggregator.publishing.releases import device_reports
 from dither_aggregator.store import StoredPlan

@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
+from dither_aggregator.analysis.channel import law_matrix, places_of
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.inference import Z, reach_of_noise
-from dither_aggregator.analysis.numeric.channel import places_of
-from dither_aggregator.analysis.numeric.laws import law_matrix
 from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.tables.pairs import QuestionTally
-from dither_aggregator.counting.folding import Counts, fold_cells, tables
+from dither_aggregator.counting import Counts, fold_cells, tables
 from dither_aggregator.publishing.releases import PublishedReading, read
 from dither_aggregator.publishing.site import about, changes_between, render, verify, write
 from dither_aggregator.store import StoreError
 from dither_aggregator.store.release_ledger import Release, seal
-from dither_aggregator.web.charts import shares as share_charts
-from dither_aggregator.web.charts.scale import shorten
+from dither_aggregator.web import forest_plots as share_charts
+from dither_aggregator.web.charts import shorten
 from dither_shared.cells import one_cell
 from dither_shared.domains import NumberDomain
 from dither_shared.frozen import replaced

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dither_aggregator.accounting.blanket import show
+from dither_aggregator.accounting import show_released
 from dither_aggregator.publishing.releases import first_window, publish, read
 from dither_aggregator.publishing.site import (
     about,
@@ -164,7 +164,7 @@ def test_how_sure_a_reader_becomes_counts_other_answers_twice_and_the_years_befo
 
 def test_the_wire_of_a_window_counts_each_memoized_answer_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     registry = published(epsilon_permanent="4", answers=2, device_epsilon=20)
-    show(registry, [registry.metrics["color"]], as_json=True)
+    show_released(registry, [registry.metrics["color"]], as_json=True)
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["reports"], told["epsilon_wire"]) == (31, 8.0)
 

@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.quality import bennett, binomial, mixed
+from dither_aggregator.analysis.closed_days import bennett, binomial, mixed
 
 ROUNDING = 1 + 1e-9
 Distribution = dict[int, Fraction]

@@ -13,10 +13,9 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import binom
 
-from dither_aggregator.analysis.quality import ALPHA, CHECKS, Checked, binomial, examine
-from dither_aggregator.counting.folding import fold_cells
-from dither_aggregator.counting.folding import tables as parts_of
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.analysis.closed_days import ALPHA, CHECKS, Checked, binomial, examine
+from dither_aggregator.counting import fold_cells, support_counts
+from dither_aggregator.counting import tables as parts_of
 from dither_aggregator.store import Tally
 from dither_shared.cells import one_cell
 from dither_shared.domains import Values

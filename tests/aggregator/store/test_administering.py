@@ -13,7 +13,7 @@ import pytest
 import requests
 from hypothesis import HealthCheck, Phase, given, settings
 
-from dither_aggregator.counting import folding as fold_module
+from dither_aggregator import counting as fold_module
 from dither_aggregator.ingest import service as service_module
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import Store

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dither_aggregator.counting.folding import BadTally, Counts
+from dither_aggregator.counting import BadTally, Counts
 from dither_aggregator.store import dump
 from dither_aggregator.store.document_kinds import LastBackup
 from dither_aggregator.store.dump import DocumentsRecord, Record, ShardRecord

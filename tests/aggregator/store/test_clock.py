@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 import requests
 
-from dither_aggregator.counting import folding as fold_module
+from dither_aggregator import counting as fold_module
 from dither_aggregator.health import checks
 from dither_aggregator.health.checks import HealthFinding, Observed
 from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, dump
 from dither_aggregator.store.clock import DayReset, judge
-from dither_aggregator.store.day_reset import reset
 from dither_aggregator.store.document_kinds import Key, Retention, ToldMoves
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.invariants import check
@@ -31,7 +30,7 @@ from dither_aggregator.store.records import Batch, Counted, KeptReading, pack_co
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.redis.client import Client, Command
 from dither_aggregator.store.redis.scripts import SCRIPTS
-from dither_aggregator.store.restoring import restore
+from dither_aggregator.store.restoring import reset, restore
 from dither_aggregator.store.sqlite import exclusive
 from dither_shared.registry import Registry, utc_today
 from dither_shared.wire.reading import Problem

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store import damaged_entries as aside_module
-from dither_aggregator.store.damaged_entries import set_apart
-from dither_aggregator.store.invariants import check
+from dither_aggregator.store import invariants as aside_module
+from dither_aggregator.store.invariants import check, set_apart
 from dither_aggregator.store.records import NO_CELL, fold_read
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry

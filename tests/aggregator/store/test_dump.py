@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.counting import folding as fold_module
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator import counting as fold_module
+from dither_aggregator.counting import Counts
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.document_kinds import DayMark, Retention
 from dither_aggregator.store.dump import Identity, SeenRecord, ShardRecord, TallyRecord

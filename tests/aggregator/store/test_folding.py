@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from dither_aggregator.counting import folding as fold_module
-from dither_aggregator.counting.folding import BadTally, Counts
+from dither_aggregator import counting as fold_module
+from dither_aggregator.counting import BadTally, Counts
 from dither_aggregator.store import Store, StoreError, contract
 from dither_aggregator.store.records import LogRead, Poison, Segment, fold_read, pack_counts, sum_segments
 from dither_aggregator.store.redis import redis_store as redis_data

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis import closed_days
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store, StoreError, StoreUnavailable, contract
 from dither_aggregator.store.document_kinds import Retention
@@ -229,7 +229,7 @@ def test_nothing_is_recorded_before_every_shard_has_merged_it(
         assert maintenance.unfinalized(store) == []
         assert [maintenance.finalize(store, name) for name in METRICS] == [0, 0, 0]
         with pytest.raises(StoreError, match=f"{place.day()} is not merged in every shard, so it is not final"):
-            snapshots.take(store, store.stored(asked.metrics["dark"].plan), place.day())
+            closed_days.take(store, store.stored(asked.metrics["dark"].plan), place.day())
         assert store.all_finals() == set()
         store.merge(shard)
     assert maintenance.unfinalized(store) == list(METRICS)

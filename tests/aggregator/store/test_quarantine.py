@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from dither_aggregator.counting import folding as fold_module
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator import counting as fold_module
+from dither_aggregator.counting import Counts
 from dither_aggregator.store import Store
 from dither_aggregator.store.records import Quarantined
 from dither_shared.registry import Registry

@@ -15,7 +15,7 @@ from redis.crc import key_slot
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.invariants import check as fsck
-from dither_aggregator.store.redis import client, cluster, layout
+from dither_aggregator.store.redis import client, layout
 from dither_shared.registry import Registry
 from dither_shared.wire.reading import Problem
 from tests.faults.aggregator.load import REGISTRY_TEXT
@@ -37,7 +37,7 @@ def nodes(tmp_path: Path) -> Iterator[RedisCluster]:
 def store(nodes: RedisCluster, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     with closing(create_store(nodes.url, "example", 8)) as made:
         made.load(asked)
-        monkeypatch.setattr(cluster, "WAIT_MS", 1_000)
+        monkeypatch.setattr(client, "WAIT_MS", 1_000)
         yield made
 
 
@@ -301,7 +301,7 @@ def test_a_primary_that_is_cut_off_acknowledges_nothing_and_what_it_took_is_coun
     tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its clients reach it, and no node does: it goes on for a moment, and another is elected meanwhile."""
-    monkeypatch.setattr(cluster, "WAIT_MS", 500)
+    monkeypatch.setattr(client, "WAIT_MS", 500)
     with networked(tmp_path) as (network, nodes), closing(create_store(nodes.url, "example", 8)) as store:
         store.load(asked)
         before, cut_off, after = (body_in(store, 0, asked, {"dark": [1]}) for _ in range(3))
@@ -384,7 +384,7 @@ def test_on_valkey_disks_of_replicas_are_waited_for_and_a_slot_moves_at_once(
     tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REDIS_SERVER", valkey_server())
-    monkeypatch.setattr(cluster, "WAIT_MS", 500)
+    monkeypatch.setattr(client, "WAIT_MS", 500)
     with running_cluster(tmp_path / "nodes", 2, 1) as nodes, closing(create_store(nodes.url, "example", 4)) as store:
         store.load(asked)
         key = layout.shard_key(0)
@@ -423,11 +423,11 @@ def test_who_talks_to_a_node_hears_its_answer_though_another_thread_sees_that_it
     nodes: RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connections are closed afterwards."""
-    with closing(cluster.ClusterClient(nodes.url)) as talking, ThreadPoolExecutor() as threads:
+    with closing(client.ClusterClient(nodes.url)) as talking, ThreadPoolExecutor() as threads:
         known = talking._known()
         leaves = known.get_primaries()[0]
         node = known.get_redis_connection(leaves)
-        heard = threads.submit(talking._exchange, [cluster._Talk(node, [("WAIT", 9, 2_000)])])
+        heard = threads.submit(talking._exchange, [client._Talk(node, [("WAIT", 9, 2_000)])])
         wait_until(lambda: node.info("clients")["blocked_clients"])
         monkeypatch.setattr(known.nodes_manager, "initialize", lambda: known.nodes_manager.nodes_cache.pop(leaves.name))
         talking._stale = True

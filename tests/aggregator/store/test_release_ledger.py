@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting import Counts
 from dither_aggregator.publishing import releases
 from dither_aggregator.publishing.releases import publish, sealed
 from dither_aggregator.store import Store, StoreError, documents

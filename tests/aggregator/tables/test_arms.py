@@ -8,8 +8,8 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis.inference import Ratios
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.tables import arms as arms_module
-from dither_aggregator.analysis.tables.arms import ArmStatistics
+from dither_aggregator.analysis.tables import reading as arms_module
+from dither_aggregator.analysis.tables.reading import ArmStatistics
 from tests.support.arms import (
     CASES,
     EFFECT,

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables import clusters as k_means
-from dither_aggregator.analysis.tables.clusters import clusters, lloyd, numbered, places_of
-from dither_aggregator.analysis.tables.regression import NotTold
+from dither_aggregator.analysis.tables import regression as k_means
+from dither_aggregator.analysis.tables.regression import NotTold, clusters, lloyd, numbered, places_of
 from dither_aggregator.analysis.tables.synthesis import pair_tables
 from dither_shared.domains import Buckets
 from tests.benchmarks.tables.clusters import CASES, ratios

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from dither_aggregator.analysis.inference import Floats, Ratios, Z
-from dither_aggregator.analysis.significance import holm
+from dither_aggregator.analysis.rows import holm
 from dither_aggregator.analysis.tables.pairs import CellTable, QuestionTally
 from dither_aggregator.analysis.tables.statistics import (
     Fourfold,

@@ -11,7 +11,7 @@ from dither_aggregator.analysis import functional
 from dither_aggregator.analysis.functional import CellLaw, PairedCells, PointCells
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.pairs import QuestionTally
-from dither_aggregator.counting.supports import hyperplane
+from dither_aggregator.counting import hyperplane
 from dither_shared.mechanisms import GRR, PGR, PureMechanism, SubsetSelection, choose
 from tests.support.tallies import Counts, draw_tally
 

@@ -15,7 +15,7 @@ import pytest
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.pairs import QuestionTally
-from dither_aggregator.counting.supports import lies_on
+from dither_aggregator.counting import lies_on
 from dither_shared.frozen import replaced
 from dither_shared.kinds.table_precision import sum_variance
 from dither_shared.mechanisms import PGR, choose

@@ -11,10 +11,9 @@ import pytest
 from dither_aggregator.analysis.estimands import ESTIMANDS, estimate
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.reading import BadView, View
-from dither_aggregator.analysis.significance import JudgedRow
+from dither_aggregator.analysis.rows import JudgedRow, Statistic, TableRow
 from dither_aggregator.analysis.tables import statistics
 from dither_aggregator.analysis.tables.reading import TablesReading, arms_of
-from dither_aggregator.analysis.tables.rows import Statistic, TableRow
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.frozen import replaced
 from dither_shared.registry import Metric

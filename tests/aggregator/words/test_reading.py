@@ -11,7 +11,7 @@ from dither_aggregator.analysis import words as reading_module
 from dither_aggregator.analysis.estimands import estimand_of, estimate
 from dither_aggregator.analysis.reading import BadView, View
 from dither_aggregator.analysis.words import Level, Progress, Proposed, Wanted, WordsReading, search, search_tally
-from dither_aggregator.counting.folding import fold_cells
+from dither_aggregator.counting import fold_cells
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Coded
 from dither_shared.registry import Metric

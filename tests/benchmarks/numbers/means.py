@@ -19,7 +19,7 @@ from math import exp
 
 import numpy as np
 
-from dither_aggregator.analysis.numeric.laws import law_matrix
+from dither_aggregator.analysis.channel import law_matrix
 from dither_shared.kinds.number import GRID, mean_window
 from tests.benchmarks.numbers.shapes import Counts, Floats
 

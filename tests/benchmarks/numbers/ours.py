@@ -9,8 +9,8 @@ from functools import cache
 
 import numpy as np
 
-from dither_aggregator.analysis.numeric.channel import channel_of
-from dither_aggregator.analysis.numeric.fit import most_likely
+from dither_aggregator.analysis.channel import channel_of
+from dither_aggregator.analysis.numeric_fit import most_likely
 from dither_shared.cells import Cells, Part
 from dither_shared.frozen import replaced
 from dither_shared.plan import Plan

@@ -10,8 +10,8 @@ from itertools import combinations
 
 import numpy as np
 
-from dither_aggregator.analysis.tables.clusters import apart, cluster, lloyd, places_of
 from dither_aggregator.analysis.tables.pairs import QuestionTally, pair_table
+from dither_aggregator.analysis.tables.regression import apart, cluster, lloyd, places_of
 from dither_aggregator.analysis.tables.synthesis import synthesise
 from dither_shared.domains import Buckets
 from dither_shared.mechanisms import choose

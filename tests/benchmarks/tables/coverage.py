@@ -13,9 +13,9 @@ from itertools import permutations
 import numpy as np
 import numpy.typing as npt
 
+from dither_aggregator.analysis import rows
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.tables import rows
-from dither_aggregator.analysis.tables.rows import TableRow
+from dither_aggregator.analysis.rows import TableRow
 from dither_aggregator.analysis.tables.statistics import TableStatistics
 from dither_shared.domains import OTHER, Columns, Domain, Range, Values
 from tests.support.questions import PAIRS, PRODUCT, asked, draw_questions

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from dither_aggregator.analysis.tables.pairs import PairTable, combined_margin, norm_sub
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting import support_counts
 from dither_shared.mechanisms import choose
 from tests.benchmarks.peers import ask
 from tests.benchmarks.tables.census import Counts, Floats, margin

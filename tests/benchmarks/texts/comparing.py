@@ -21,10 +21,10 @@ from math import exp
 import numpy as np
 from scipy.stats import binom, chi2
 
-from dither_aggregator.analysis.decoding.decoder import Channel, decode
-from dither_aggregator.analysis.hashed import Rows
+from dither_aggregator.analysis.decoder import Channel, decode
 from dither_aggregator.analysis.inference import CONFIDENCE, Z
-from dither_aggregator.analysis.significance import benjamini_hochberg
+from dither_aggregator.analysis.pure import Rows
+from dither_aggregator.analysis.rows import benjamini_hochberg
 from dither_aggregator.analysis.texts import candidate_bits
 from dither_shared.kinds.text import BUCKETS
 from dither_shared.mechanisms import PGR, RAPPOR, choose

@@ -24,7 +24,7 @@ HURRIED: dict[str, object] = {
     "dither_aggregator.ingest.service.MAINTAIN_EVERY_S": 0.3,
     "dither_aggregator.ingest.service.REFRESH_EVERY_S": 0.2,
     "dither_aggregator.ingest.service.WRITER_FAILED_FOR_S": 1.0,
-    "dither_aggregator.workers.publisher.MAINTAIN_EVERY_S": 0.3,
+    "dither_aggregator.workers.tasks.MAINTAIN_EVERY_S": 0.3,
     "dither_aggregator.commands.beat.LOOK_EVERY_S": 0.3,
     "dither_aggregator.store.contract.COMPACT_SEGMENTS": 4,
 }

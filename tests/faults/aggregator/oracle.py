@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis import closed_days
 from dither_aggregator.store import Store
 from dither_aggregator.store.dump import ShardRecord, TallyRecord
 from dither_aggregator.store.records import Final, ShardStatus, unpack_counts, unpack_entry
@@ -151,7 +151,7 @@ class Oracle(Account):
                 before = self._finals.setdefault((key, epoch), final)
                 assert final == before, f"{name}: {before} was finalized, and now {final} is"
                 self._check_sealed(instant, stored.id, key, epoch, final.digest)
-                content = snapshots.content(store, final.snapshot)
+                content = closed_days.content(store, final.snapshot)
                 if content is not None:
                     digest = json.loads(content)["tally"]["digest"]
                     assert digest == final.digest, f"{name}: the snapshot is of another tally"

@@ -50,7 +50,7 @@ UPLOADS = scaled(40, 100)
 """Between two days."""
 SOON: dict[str, object] = {
     "ingest.service.MAINTAIN_EVERY_S": 0.15,
-    "workers.publisher.MAINTAIN_EVERY_S": 0.15,
+    "workers.tasks.MAINTAIN_EVERY_S": 0.15,
     "commands.beat.LOOK_EVERY_S": 0.15,
     "store.contract.COMPACT_SEGMENTS": 2,
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.counting.folding import fold_cells
+from dither_aggregator.counting import fold_cells
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.records import LogRead, fold_read
 from dither_shared.shapes import Bits, Subsets, Symbols

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis import closed_days
 from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import Retention
 from dither_shared.wire.reading import parse_upload
@@ -73,8 +73,8 @@ def test_who_records_an_epoch_again_that_was_given_up_since_gets_what_is_recorde
     store.seal(0)
     store.merge(0)
     late.refresh()
-    final = snapshots.take(store, stored, FIRST_DAY)
+    final = closed_days.take(store, stored, FIRST_DAY)
     store.put(Retention(tallies_days=0))
     store.forget(0)
     assert store.tally(stored.plan, FIRST_DAY).n == 0
-    assert snapshots.take(late, stored, FIRST_DAY) == final
+    assert closed_days.take(late, stored, FIRST_DAY) == final

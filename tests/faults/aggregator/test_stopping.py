@@ -30,7 +30,7 @@ ENDS_WITHIN_S = 5.0
 """From SIGTERM to the end of taking requests, though some are half sent."""
 AT_ONCE_S = 10.0
 """More for a busy machine, and for folding what was accepted."""
-HURRIED: dict[str, object] = {} if SOAK else {"web.http_connection.LINGER_S": 1.5}
+HURRIED: dict[str, object] = {} if SOAK else {"web.http_server.LINGER_S": 1.5}
 """How long a request that is half sent is waited for, in the place of 3 s."""
 
 

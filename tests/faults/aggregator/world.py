@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
-from dither_aggregator.counting import folding
+from dither_aggregator import counting
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store, contract, dump
 from dither_aggregator.store.dump import Record
@@ -139,7 +139,7 @@ def worlds(memory: str | None) -> Iterator[Callable[[str, int, random.Random], A
         @contextmanager
         def made(kind: str, shards: int, rng: random.Random) -> Iterator[World]:
             world = World(places, kind, shards, rng)
-            with mock.patch.object(folding, "fold", world._fold):
+            with mock.patch.object(counting, "fold", world._fold):
                 try:
                     yield world
                 finally:

@@ -8,7 +8,7 @@ from math import comb, exp, isclose, log, prod
 
 import pytest
 
-from dither_aggregator.accounting.scenarios import rho_of
+from dither_aggregator.accounting import rho_of
 from dither_shared.accounting import composition
 from dither_shared.accounting.composition import checked_delta, delta_of, of_zcdp, optimal
 from dither_shared.errors import InvalidParameter

@@ -33,8 +33,7 @@ from dither_aggregator.analysis.functional import (
     variance_at,
 )
 from dither_aggregator.analysis.inference import NORMAL_MIN, NORMAL_SKEWED, ErrorOf, Floats, Z, effective, reach
-from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.supports import places_of_points, support_counts
+from dither_aggregator.counting import Counts, places_of_points, support_counts
 from dither_shared.errors import DitherError
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.pgr import points

@@ -13,20 +13,20 @@ from scipy.special import gammaincc, ndtr
 
 from dither_aggregator.analysis.inference import SURE, SURE_TO_COMPARE, Floats, KnownRatio, Ratios, tell
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.significance import holm
-from dither_aggregator.analysis.tables.pairs import CellTable, QuestionTally, norm_sub, precision_weights
-from dither_aggregator.analysis.tables.rows import (
+from dither_aggregator.analysis.rows import (
     Statistic,
     TableRow,
-    Verdict,
+    TableVerdict,
     association_name,
     cell_name,
     difference_name,
     difference_verdict,
+    holm,
     mean_name,
     rate_name,
     share_name,
 )
+from dither_aggregator.analysis.tables.pairs import CellTable, QuestionTally, norm_sub, precision_weights
 from dither_shared.domains import Columns, Range
 from dither_shared.domains.columns import HIGH
 
@@ -606,7 +606,7 @@ class TableStatistics:
             judged = self._judged("associated" if is_true else "cannot be told", p_value)
             yield TableRow(association_name(one, other), *numbers, "association", one, None, other, None, *judged)
 
-    def _judged(self, verdict: Verdict, p_value: float) -> tuple[Verdict, float] | tuple[()]:
+    def _judged(self, verdict: TableVerdict, p_value: float) -> tuple[TableVerdict, float] | tuple[()]:
         """Return the end of a row: its verdict and p-value, if there may be any."""
         return () if self.provisional else (verdict, p_value)
 
@@ -635,7 +635,7 @@ class TableStatistics:
             yield TableRow(cell_name(one, other), *ratio[1:], "cell", names[a], first, names[b], second)
 
     def _by_group(
-        self, a: int, b: int, ratio: KnownRatio, judged: tuple[Verdict, float] | tuple[()] | None = None
+        self, a: int, b: int, ratio: KnownRatio, judged: tuple[TableVerdict, float] | tuple[()] | None = None
     ) -> TableRow:
         """Return the row of a rate or mean of a group, or of its difference from all others', which is judged."""
         (group, share), column, name = self._symbols[a][ratio.place[0]], self.domain.names[a], self.domain.names[b]

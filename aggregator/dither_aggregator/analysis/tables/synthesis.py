@@ -41,7 +41,6 @@ from scipy.sparse import csc_array, csr_array
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
 from dither_aggregator.analysis.tables.pairs import (
     PairTable,
     QuestionTally,
@@ -51,7 +50,7 @@ from dither_aggregator.analysis.tables.pairs import (
     pair_table,
     sizes_of,
 )
-from dither_aggregator.analysis.tables.reading import arms_of, columns_of
+from dither_aggregator.analysis.tables.reading import REPORTS_MIN, arms_of, columns_of, together
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.plan import Plan
 

@@ -49,7 +49,7 @@ the same script, and stays. The last four bytes of an id say which one it is in.
 The text in braces is the hash slot in a Redis Cluster: an effect is one script on the keys of one slot. A
 script's KEYS[1] is the hash that the others are named after, ARGV[1] the token that must stand in it. So a Redis that
 came back empty, half filled, or filled by another version is refused before anything is read. KEYS[2] is a key that
-never is there, and `sure` a field that only a cluster has: `cluster.py` says what for.
+never is there, and `sure` a field that only a cluster has: `client.py` says what for.
 """
 
 import struct
@@ -57,7 +57,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting import BadTally
 from dither_aggregator.store.records import (
     Batch,
     Counted,

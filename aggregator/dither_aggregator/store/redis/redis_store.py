@@ -53,8 +53,7 @@ from dither_aggregator.store.records import (
     unpack_entry,
 )
 from dither_aggregator.store.redis import layout, scripts
-from dither_aggregator.store.redis.client import Client, Command, call
-from dither_aggregator.store.redis.cluster import connect
+from dither_aggregator.store.redis.client import Client, Command, call, connect
 from dither_aggregator.store.redis.layout import (
     BUCKETS_MIN,
     MARK_BYTES,

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from flask import Flask
 
 from dither_aggregator.store import Store
-from dither_aggregator.web.api import description, people, tables
+from dither_aggregator.web.api import description, tables
 from dither_aggregator.web.api.administering import CHANGES
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.estimates import (
@@ -85,12 +85,12 @@ OPERATIONS = (
         tables.changes,
         "changes between the last sealed days and as many before, in all metrics: a week each",
     ),
-    Operation("/people/active", people.active, "how many devices were used in each of the last periods, at least"),
-    Operation("/people/retention", people.retention, "how many devices of a cohort are used in later months"),
-    Operation("/people/newcomers", people.newcomers, "the share of reports by new devices, by month"),
+    Operation("/people/active", tables.active, "how many devices were used in each of the last periods, at least"),
+    Operation("/people/retention", tables.retention, "how many devices of a cohort are used in later months"),
+    Operation("/people/newcomers", tables.newcomers, "the share of reports by new devices, by month"),
     Operation(
         "/people/stickiness",
-        people.stickiness,
+        tables.stickiness,
         "how many of the devices of a long period are used in a mean short one, such as daily over monthly ones",
     ),
     Operation(

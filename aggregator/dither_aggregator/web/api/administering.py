@@ -15,10 +15,10 @@ from dither_aggregator.analysis.rows import says
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.operations.registry_process import KnownPlans, NoRegistry, read_apart
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.store.document_kinds import SCOPES, STATES, DayMark, Key
+from dither_aggregator.store.document_kinds import SCOPES, STATES, Key
 from dither_aggregator.store.documents import Offered
 from dither_aggregator.web.api.description import Operation
-from dither_aggregator.web.api.listings import AppMeta, MarkRow
+from dither_aggregator.web.api.listings import AppMeta, MarkRow, marks
 from dither_aggregator.web.api.rowsets import PlanDigest, R, RowsAsked, RowSet
 from dither_aggregator.web.process_messages import ACTOR, BODY
 from dither_aggregator.web.query_parameters import Body, Day, QueryParameters, Whole, body_parameters
@@ -228,10 +228,8 @@ def _settled(store: Store, ids: Sequence[str], done: Sequence[str]) -> RowSet[Ap
 def add_mark(store: Store, asked: QueryParameters) -> RowSet[AppMeta, MarkRow]:
     """Mark a day; return its marks."""
     given = body_parameters(MarkBody)
-    _hands(store).add_mark(DayMark(given["day"], given["text"]))
-    return _rows(
-        store, MarkRow, [MarkRow.of(mark) for mark in store.documents(DayMark) if mark.day == given["day"]], "marks"
-    )
+    _hands(store).add_mark(given["day"], given["text"])
+    return _rows(store, MarkRow, [row for row in marks(store, {}).rows if row.day == given["day"]], "marks")
 
 
 def remove_mark(store: Store, asked: QueryParameters) -> RowSet[AppMeta, MarkRow]:

@@ -9,8 +9,8 @@ import msgspec
 from flask import request
 from marshmallow import fields, validate
 
+from dither_aggregator.analysis.differences import Family, GroupReading, read_groups
 from dither_aggregator.analysis.estimands import estimand_of, read
-from dither_aggregator.analysis.groups import Family, GroupReading, read_groups
 from dither_aggregator.analysis.inference import ErrorOf, Method
 from dither_aggregator.analysis.reading import (
     BadView,
@@ -24,11 +24,21 @@ from dither_aggregator.analysis.reading import (
     windows_together,
 )
 from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.analysis.rows import Days, FirstDay, LastDay, LeftOut, Provisional, SnapshotId, says
+from dither_aggregator.analysis.rows import (
+    Days,
+    FirstDay,
+    JudgedRow,
+    LastDay,
+    LeftOut,
+    Provisional,
+    Significance,
+    SnapshotId,
+    TableVerdict,
+    Verdict,
+    says,
+)
 from dither_aggregator.analysis.shares import METHODS
-from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
-from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
-from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.counting import BadTally, TallyGone
 from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.listings import AppMeta
@@ -48,7 +58,7 @@ from dither_aggregator.web.api.rowsets import (
     top,
     with_part,
 )
-from dither_aggregator.web.pages.presentations import presentation_of
+from dither_aggregator.web.pages.presentation import presentation_of
 from dither_aggregator.web.queries import readable_tail
 from dither_aggregator.web.query_parameters import (
     GROUP,

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self, TypedDict
 import msgspec
 from flask import Response
 
-from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis import closed_days
+from dither_aggregator.analysis.closed_days import ALPHA, Check
 from dither_aggregator.analysis.estimands import estimand_of
-from dither_aggregator.analysis.quality import ALPHA, Check
 from dither_aggregator.analysis.reading import sees_all
 from dither_aggregator.analysis.rows import Days, says
 from dither_aggregator.store import Store, StoredPlan
@@ -182,7 +182,7 @@ def marks(store: Store, asked: QueryParameters) -> RowSet[AppMeta, MarkRow]:
 
 def snapshot(store: Store, asked: QueryParameters, id_: str) -> Response:
     """Return the very bytes whose SHA-256 is the id or, with a read key, what is told of them."""
-    content = snapshots.content(store, id_)
+    content = closed_days.content(store, id_)
     if content is None:
         raise no_snapshot(store, id_)
     return immutable(Response(content, content_type=JSON), id_)
@@ -190,7 +190,7 @@ def snapshot(store: Store, asked: QueryParameters, id_: str) -> Response:
 
 def no_snapshot(store: Store, id_: str) -> Problem:
     """Return the answer to an id that is no snapshot's, or no longer."""
-    if snapshots.is_given_up(store, id_):
+    if closed_days.is_given_up(store, id_):
         return Problem("gone", f"the snapshot {id_} was given up by `store keep`")
     return Problem("not-found", f"there is no snapshot {id_!r}; GET /v1/metrics/NAME/snapshots lists a metric's")
 
@@ -266,7 +266,7 @@ def quality(store: Store, asked: QueryParameters, metric: str) -> RowSet[Quality
     return RowSet(meta, QualityRow, rows, f"{metric}-quality-{window.first}-{window.last}")
 
 
-# `POST /v1/reports`, described beside what is read. `web/upload_endpoint.py` answers; shared/wire.md says all.
+# `POST /v1/reports`, described beside what is read. `web/endpoints.py` answers; shared/wire.md says all.
 
 
 SECURITY = {

@@ -10,20 +10,18 @@ from typing import Any
 from flask import render_template
 from marshmallow import fields, validate
 
+from dither_aggregator.analysis.estimands import Point
 from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.tables.regression import INTERCEPT
 from dither_aggregator.ask.answering import ALL_OF, HOLDS_WITH, Asking, QueryAnswer
-from dither_aggregator.ask.examples import Name, analyses, examples, names
+from dither_aggregator.ask.dashboard import Name, SavedQuestion, analyses, examples, names
 from dither_aggregator.ask.fleets import NEEDED_MAX, needed, told
 from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion, Query
-from dither_aggregator.ask.saved import SavedQuestion
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.scale import SHARES, Measure, Tick
-from dither_aggregator.web.charts.series import SeriesChart, draw_series
-from dither_aggregator.web.charts.shares import Plot, SmallRow, Weeks, draw, draw_rows, draw_weeks
+from dither_aggregator.web.charts import SHARES, Measure, SeriesChart, Tick, draw_series
+from dither_aggregator.web.forest_plots import Plot, SmallRow, Weeks, draw, draw_rows, draw_weeks
 from dither_aggregator.web.pages.presentation import FormField, as_typed, count, form, lagging, sentence_of
 from dither_aggregator.web.queries import answered, lines, parsed, saved
 from dither_aggregator.web.query_parameters import LEVEL, LevelAsked, about, asked_confidence, one_of, query_parameters

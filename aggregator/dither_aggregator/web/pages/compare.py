@@ -1,4 +1,4 @@
-"""Two windows of a metric side by side: the differences, which of them can be told from noise, and how surely."""
+"""Moves: the last sealed days of all metrics beside as many before, and any two windows of one metric."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,33 +9,41 @@ import numpy as np
 from flask import render_template
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.differences import Comparison, Difference, pairs_together
-from dither_aggregator.analysis.groups import group_differences
+from dither_aggregator.analysis.differences import (
+    DAYS,
+    Changes,
+    Comparison,
+    Difference,
+    group_differences,
+    pairs_together,
+)
 from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.analysis.significance import BINS, bin_estimates
-from dither_aggregator.counting.folding import TallyGone
+from dither_aggregator.analysis.rows import BINS, bin_estimates
+from dither_aggregator.counting import TallyGone
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.charts.scale import measure_of
-from dither_aggregator.web.charts.shares import Histogram, Plot, draw, draw_histogram
-from dither_aggregator.web.pages.changes import young
+from dither_aggregator.web.charts import Measure
+from dither_aggregator.web.forest_plots import Histogram, Plot, draw, draw_histogram
+from dither_aggregator.web.pages.asking import saved_cards
 from dither_aggregator.web.pages.presentation import (
     FormField,
     Presentation,
+    count,
     form,
     lagging,
     other_revs,
     plan_state,
     plans_of,
+    presentation_of,
     sentence_of,
     wider,
 )
-from dither_aggregator.web.pages.presentations import presentation_of
-from dither_aggregator.web.queries import CompareAsked, asked_comparison, chosen_differences, compared
+from dither_aggregator.web.queries import CompareAsked, asked_comparison, changed, chosen_differences, compared
 from dither_aggregator.web.query_parameters import (
     CHOSEN_MAX,
     SEARCH,
     Day,
+    Parameters,
     QueryParameters,
     Whole,
     about,
@@ -43,7 +51,76 @@ from dither_aggregator.web.query_parameters import (
     asked_members,
     query_parameters,
 )
+from dither_shared.safe_output import visible
 from dither_shared.wire.reading import Problem
+
+VALUES_SHOWN = 5
+METRICS_SHOWN = 100
+MOVES_TOLD = 2
+"""Values of the metric that moved most surely, in the headline."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The entry of a metric."""
+
+    comparison: Comparison
+    rows: Sequence[Difference]
+    more: int
+    """How many values moved that are not shown here."""
+
+
+def show_changes(store: Store) -> str:
+    """Return the page that a request asks for."""
+    query_parameters(Parameters)
+    found, left_out = changed(store)
+    moved = [
+        Moved(one, _largest_moves(one), max(0, len(one.moved) - VALUES_SHOWN)) for one in found.moved[:METRICS_SHOWN]
+    ]
+    state = [*lagging(store), *young(found.after)]
+    asked = [card for card in saved_cards(store) if card.move]
+    return render_template(
+        "changes.html",
+        found=found,
+        moved=moved,
+        headline=_changes_headline(found),
+        left_out=left_out,
+        state=state,
+        asked=asked,
+    )
+
+
+def _largest_moves(one: Comparison) -> Sequence[Difference]:
+    """Return the largest moves: of numbers mean and quantiles in the order of the metric's page."""
+    largest = one.moved[:VALUES_SHOWN]
+    if not one.after.stored.plan.domain.unit:
+        return largest
+    places = {row.value: at for at, row in enumerate(one.rows)}
+    return sorted(largest, key=lambda row: places[row.value])
+
+
+def young(after: Window) -> list[str]:
+    """Return why the windows that pages choose are shorter than the week that a reader expects."""
+    if after.days >= DAYS:
+        return []
+    return ["The counts go back less than two weeks: the later half of these days is compared with the earlier."]
+
+
+def _changes_headline(found: Changes) -> str:
+    """Return in a sentence what moved."""
+    compared = len(found.moved) + len(found.still)
+    if not compared:
+        return "Nothing can be compared yet: no metric has reports of both windows."
+    if not found.moved:
+        return f"Nothing can be told to have moved, in any of {count(compared, 'metric')}."
+    stored, rows = found.moved[0].after.stored, found.moved[0].moved
+    moves = ", ".join(presentation_of(stored.plan).move(row) for row in rows[:MOVES_TOLD])
+    where = f"{'most surely ' * (len(found.moved) > 1)}in “{visible(stored.question)}”"
+    return f"Something moved in {len(found.moved):,} of {count(compared, 'metric')}, {where}: {moves}."
+
+
+# Two windows of a metric: the differences, which of them can be told from noise, and how surely.
+
 
 ROWS_A_PAGE = 50
 FOUND_MAX = 20
@@ -177,7 +254,7 @@ def _shown(page: ComparePage, comparison: Comparison, number: int, values: Seque
         pages=pages,
         found=found[:FOUND_MAX],
         matching=len(found),
-        plot=draw(rows, 0.0, signed=True, measure=measure_of(page.stored.plan)) if rows else None,
+        plot=draw(rows, 0.0, signed=True, measure=Measure(page.stored.plan.domain.unit)) if rows else None,
         histogram=_histogram(still) if len(still) > 1 and not few else None,
     )
 
@@ -190,7 +267,7 @@ def _left_out_sentences(comparison: Comparison) -> Iterator[str]:
 
 def _untold(page: ComparePage, comparison: Comparison) -> Iterator[str]:
     """Yield a sentence on values that one of the windows does not tell, with the interval that both leave."""
-    measure = measure_of(page.stored.plan)
+    measure = Measure(page.stored.plan.domain.unit)
     names = ", ".join(
         f"{measure.called(row.value)} ({measure.end_in_points(row.lower, row.upper - row.lower)} to "
         f"{measure.end_in_points(row.upper, row.upper - row.lower)})"

@@ -11,10 +11,10 @@ from operator import attrgetter
 from flask import render_template
 from marshmallow import fields, validate
 
+from dither_aggregator.analysis.closed_days import ALPHA, Checked, Quality, days, kept_snapshot
+from dither_aggregator.analysis.differences import GroupReading, read_groups
 from dither_aggregator.analysis.estimands import estimand_of, read
-from dither_aggregator.analysis.groups import GroupReading, read_groups
 from dither_aggregator.analysis.inference import ErrorOf
-from dither_aggregator.analysis.quality import ALPHA, Checked, Quality, days
 from dither_aggregator.analysis.reading import (
     WINDOWS,
     BadView,
@@ -26,10 +26,9 @@ from dither_aggregator.analysis.reading import (
 )
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.snapshots import kept_snapshot
-from dither_aggregator.counting.folding import TallyGone
+from dither_aggregator.counting import TallyGone
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.forest_plots import Plot, draw
 from dither_aggregator.web.pages.presentation import (
     WHOSE,
     FormField,
@@ -42,10 +41,10 @@ from dither_aggregator.web.pages.presentation import (
     of_pages,
     plan_state,
     plans_of,
+    presentation_of,
     sentence_of,
     wider,
 )
-from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.shares import FOUND_MAX
 from dither_aggregator.web.pages.tables import PairAsked
 from dither_aggregator.web.query_parameters import (
@@ -458,7 +457,8 @@ def _groups(store: Store, reading: Reading, asked: QueryParameters) -> GroupsPar
 
 def _controls(store: Store, stored: StoredPlan, usual: Window, window: Window, asked: QueryParameters) -> Controls:
     """Return the windows on offer, and the form, in which the days stand that are shown."""
-    offered = {Window.ending(store.sealed(), days): (count(days, "day"), str(days)) for days in sorted(WINDOWS)}
+    sealed = store.sealed()
+    offered = {Window.ending(sealed, days): (count(days, "day"), str(days)) for days in sorted(WINDOWS)}
     offered |= {Window.ending(store.today(), 1): ("today so far", TODAY), usual: (count(usual.days, "day"), "")}
     presets = [(words, name, each == window) for each, (words, name) in offered.items()]
     level, search, plans = asked["level"], asked["search"].strip(), plans_of(store, stored)

@@ -12,23 +12,20 @@ from cachetools import LRUCache
 from flask import current_app, render_template
 from marshmallow import fields
 
-from dither_aggregator.analysis.differences import Changes, Comparison
-from dither_aggregator.analysis.estimands import estimand_of, made_once, read
-from dither_aggregator.analysis.groups import dashboard_of
+from dither_aggregator.analysis.differences import Changes, Comparison, dashboard_of
+from dither_aggregator.analysis.estimands import DAYS, WEEKS, estimand_of, made_once, read, weeks
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.reading import Reading, View, Window, default_of
 from dither_aggregator.analysis.reading_cache import NotReady, promptly
-from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.series import DAYS, WEEKS, weeks
-from dither_aggregator.analysis.significance import benjamini_hochberg
+from dither_aggregator.analysis.rows import Row, benjamini_hochberg
 from dither_aggregator.ask.answering import Asking
-from dither_aggregator.ask.examples import examples
-from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.ask.dashboard import examples
+from dither_aggregator.counting import BadTally, TallyGone
 from dither_aggregator.health.status import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.document_kinds import DayMark
-from dither_aggregator.web.charts.scale import Measure, shorten
-from dither_aggregator.web.charts.shares import SmallRow, Weeks, draw_rows, draw_weeks
+from dither_aggregator.web.charts import Measure, shorten
+from dither_aggregator.web.forest_plots import SmallRow, Weeks, draw_rows, draw_weeks
 from dither_aggregator.web.pages.asking import SavedCard, saved_cards
 from dither_aggregator.web.pages.presentation import (
     FormField,
@@ -38,9 +35,9 @@ from dither_aggregator.web.pages.presentation import (
     lagging,
     other_revs,
     plan_state,
+    presentation_of,
     sentence_of,
 )
-from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.queries import changed
 from dither_aggregator.web.query_parameters import Parameters, Value, Whole, about, one_of, query_parameters, too_long
 from dither_shared.safe_output import visible

@@ -15,14 +15,13 @@ from dither_aggregator.analysis.people import (
     Retained,
     Stickiness,
     late_of,
-    measured,
     pairs,
     people,
     periods,
     stickiness,
 )
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.charts.scale import end, percent, precise
+from dither_aggregator.web.charts import end, percent, precise
 from dither_aggregator.web.pages.presentation import lagging
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
 
@@ -81,7 +80,7 @@ class Section:
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
     query_parameters(Parameters)
-    sections = [_section(people(store, stored), _often(store, stored)) for stored in measured(store)]
+    sections = [_section(people(store, stored), _often(store, stored)) for stored in store.measuring_people()]
     headline = (
         sections[0].headline if sections else "No metric of this registry counts devices by the month of first use."
     )
@@ -105,7 +104,7 @@ def _often(store: Store, stored: StoredPlan) -> list[tuple[StoredPlan, Sequence[
     told = periods(store, stored)
     return [
         (short, stickiness(store, short, long, told)[::-1])
-        for short, long in pairs(measured(store))
+        for short, long in pairs(store.measuring_people())
         if long.plan.metric == stored.plan.metric
     ]
 

@@ -11,12 +11,11 @@ from datetime import date, timedelta
 from flask import render_template
 
 from dither_aggregator.health.checks import LAG_MAX_S, HealthFinding, Observed, Teller, duration, findings
-from dither_aggregator.health.status import StoreStatus
+from dither_aggregator.health.status import Capped, RefusedShown, StoreStatus, refused_before
 from dither_aggregator.store import LedgerRow, Store
 from dither_aggregator.store.documents import GRACE
 from dither_aggregator.store.records import Counted, Quarantined, ShardStatus, TallyKey, total_of
 from dither_aggregator.web.pages.presentation import EXPIRES_SOON_DAYS
-from dither_aggregator.web.pages.refused import Capped, RefusedShown, refused_before
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
 
 ROWS_MAX = 100

@@ -1,6 +1,6 @@
 """How the readings of an estimand are shown: all that pages say and draw of it, and of no other.
 
-Each estimand has a class of these, in `presentations.py`. One without is shown as rows in the order of its readings.
+Each estimand has a class of these, listed by PRESENTATIONS. One without is shown as rows in the order of its readings.
 """
 
 from abc import ABC, abstractmethod
@@ -13,18 +13,18 @@ from typing import Any, Generic, Protocol, TypeVar
 from flask import request
 from marshmallow import fields, missing, validate
 
+from dither_aggregator.analysis.closed_days import Snapshot
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.reading import Reading, Window, sees_all
 from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.significance import Ranked, Significance
-from dither_aggregator.analysis.snapshots import Snapshot
+from dither_aggregator.analysis.rows import Ranked, Row, Significance
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
-from dither_aggregator.web.charts.scale import Measure, measure_of, shorten
-from dither_aggregator.web.charts.shares import Histogram, Plot, draw
+from dither_aggregator.web.charts import Measure, shorten
+from dither_aggregator.web.forest_plots import Histogram, Plot, draw
 from dither_aggregator.web.query_parameters import LevelField, Parameters, QueryParameters
+from dither_shared.installed import Installed
 from dither_shared.plan import Plan
 
 # Words that several pages use: of windows, ranks, numbers, plans.
@@ -298,7 +298,7 @@ class Presentation(ABC, Generic[R]):
     """Whether any report of a day tells something of it."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.measure = plan, measure_of(plan)
+        self.plan, self.measure = plan, Measure(plan.domain.unit)
 
     @abstractmethod
     def part(self, store: Store, reading: R, asked: QueryParameters) -> PagePart:
@@ -405,3 +405,29 @@ def reach_in_words(comparison: Comparison) -> str:
         return " So few reports could tell of no change at all."
     decimals = 0 if reach >= 0.1 else 1 if reach >= 0.01 else 2
     return f" A rare value is found four times in five if its share moves by {100 * reach:.{decimals}f} points."
+
+
+# The presentations, by the name of their estimand.
+
+
+_HERE = "dither_aggregator.web.pages"
+_OWN: dict[str, type[Presentation[Any]] | str] = {
+    "shares": f"{_HERE}.shares:SharesShown",
+    "one share": f"{_HERE}.shares:OneShareShown",
+    "numbers": f"{_HERE}.numbers:NumbersShown",
+    "texts": f"{_HERE}.shares:SharesShown",
+    "tables": f"{_HERE}.tables:TablesShown",
+    "words": f"{_HERE}.shares:SharesShown",
+}
+PRESENTATIONS = Installed[type[Presentation[Any]]]("dither.presentations", _OWN)
+
+
+def load_presentations() -> None:
+    """Load our own: whoever forks this process then has them."""
+    for estimand in _OWN:
+        PRESENTATIONS.get(estimand)
+
+
+def presentation_of(plan: Plan) -> Presentation[Any]:
+    """Return how readings of a plan are shown."""
+    return PRESENTATIONS.get(plan.kind.estimand, RowsShown)(plan)

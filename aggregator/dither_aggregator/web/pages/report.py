@@ -124,7 +124,7 @@ def gauges(app: str, told: ToldMoves) -> str:
 
 def weekly(store: Store, url: str = "") -> WeeklyReport:
     """Return the report of the last closed week."""
-    from dither_aggregator.web.flask_apps import reading_app  # which loads all pages, this one too
+    from dither_aggregator.web.reader_process import reading_app  # which loads all pages, this one too
 
     with reading_app(store).test_request_context("/"):
         found, changes = all_lines(store)

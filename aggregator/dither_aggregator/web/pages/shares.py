@@ -4,15 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from dither_aggregator.analysis.closed_days import Snapshot
 from dither_aggregator.analysis.differences import Comparison
 from dither_aggregator.analysis.reading import Reading, Tail
-from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.rows import Ranked, Row, Significance
 from dither_aggregator.analysis.shares import OneShareReading, SharesReading
-from dither_aggregator.analysis.significance import Ranked, Significance
-from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.scale import SHARES, end, percent, precise, rough, shorten
-from dither_aggregator.web.charts.shares import Histogram, Plot, draw, draw_histogram
+from dither_aggregator.web.charts import SHARES, end, percent, precise, rough, shorten
+from dither_aggregator.web.forest_plots import Histogram, Plot, draw, draw_histogram
 from dither_aggregator.web.pages.presentation import (
     ANSWER_ROWS,
     DEVICES,

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 
 from marshmallow import fields
 
+from dither_aggregator.analysis.closed_days import Snapshot
 from dither_aggregator.analysis.differences import Comparison
 from dither_aggregator.analysis.inference import beyond_zero
+from dither_aggregator.analysis.rows import TableRow
 from dither_aggregator.analysis.shares import UNLISTED
-from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.analysis.tables.reading import TablesReading, columns_of
-from dither_aggregator.analysis.tables.rows import TableRow
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.scale import SHARES, Measure, shorten
-from dither_aggregator.web.charts.shares import Plot, draw, reach
+from dither_aggregator.web.charts import SHARES, Measure, shorten
+from dither_aggregator.web.forest_plots import Plot, draw, reach
 from dither_aggregator.web.pages.presentation import (
     SHARES_BY_DAY,
     SHARES_MOVED,

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.folding import fold as fold_reports
+from dither_aggregator.counting import Counts
+from dither_aggregator.counting import fold as fold_reports
 from dither_aggregator.store import Store
 from dither_aggregator.store.records import LogRead, Poison, Quarantined, Segment, fold_read, sum_segments
 from dither_shared.shapes import ReportShape

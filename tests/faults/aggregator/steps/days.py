@@ -3,7 +3,7 @@
 from datetime import date, timedelta
 from unittest import mock
 
-from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis import closed_days
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import StoredPlan
 from dither_aggregator.store.document_kinds import Retention
@@ -77,8 +77,8 @@ class DaySteps(Processes):
             if Instant(self.observer).has_given_up(stored.id, epoch):
                 return  # then nobody would begin to
             # Another release writes other snapshots; what was recorded stays.
-            with mock.patch.object(snapshots, "FORMAT", self.rng.choice([snapshots.FORMAT, 99])):
-                self._try(lambda: snapshots.take(store, stored, epoch))
+            with mock.patch.object(closed_days, "FORMAT", self.rng.choice([closed_days.FORMAT, 99])):
+                self._try(lambda: closed_days.take(store, stored, epoch))
 
     @step
     def keep_for(self, tallies: int | None, snapshots: int | None) -> None:

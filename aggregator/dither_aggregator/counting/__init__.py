@@ -1,1 +1,0 @@
-"""Counting, by the shape of reports: reports to a tally, a tally to support counts. Nothing is estimated here."""
