@@ -27,8 +27,8 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.arms import ArmStatistics, together
 from dither_aggregator.analysis.tables.pairs import QuestionTally
 from dither_aggregator.analysis.tables.reading import arms_of
+from dither_shared.kinds.precision import POWER
 from dither_shared.mechanisms import PureMechanism, SubsetSelection, choose
-from dither_shared.precision import POWER
 from dither_shared.registry import Metric, Registry, utc_today
 from tests.support.drawn_tables import alone, draw_table, stored_table
 from tests.support.soaking import scaled, thinned

@@ -13,8 +13,8 @@ from dither_aggregator.analysis.decoding.decoder import Candidate, Channel, Deco
 from dither_aggregator.analysis.decoding.equations import Prior, make_equations, merge, reweighted
 from dither_aggregator.analysis.inference import Z
 from dither_aggregator.analysis.texts import bits_in
-from dither_shared.bloom import bloom_bits
 from dither_shared.errors import InvalidParameter
+from dither_shared.hashing import bloom_bits
 from tests.benchmarks.rappor import draw_case, map_of
 from tests.support.decoding import (
     CHANNEL,

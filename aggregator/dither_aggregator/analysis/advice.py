@@ -35,15 +35,15 @@ from dither_aggregator.analysis.installs import (
 )
 from dither_aggregator.analysis.planning import column_variance, effect_of_one, tests_of
 from dither_aggregator.analysis.planning_numbers import mean_parts, ranges_alike
-from dither_shared.accounting.odds import NEARLY_CERTAIN, sure
+from dither_shared.accounting import NEARLY_CERTAIN, sure
 from dither_shared.domains import OTHER, Buckets, Columns, NumberDomain, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of
 from dither_shared.errors import DitherError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, exp_of_micro, from_micro
 from dither_shared.frozen import replaced
 from dither_shared.kinds import TableKind
-from dither_shared.kinds.edges import BUCKETS_MAX
-from dither_shared.precision import ALPHA, POWER, SIDES
+from dither_shared.kinds.number import BUCKETS_MAX
+from dither_shared.kinds.precision import ALPHA, POWER, SIDES
 from dither_shared.registry import LINKED_MAX, Metric
 
 WORTH_A_LINE = 0.95

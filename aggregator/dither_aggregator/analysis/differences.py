@@ -32,7 +32,7 @@ from dither_aggregator.analysis.rows import MadeRow, Row
 from dither_aggregator.analysis.significance import benjamini_hochberg, holm
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
-from dither_shared.precision import POWER
+from dither_shared.kinds.precision import POWER
 
 Verdict = Literal["rose", "fell"]
 ROUNDS = 30

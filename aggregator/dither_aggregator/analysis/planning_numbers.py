@@ -30,12 +30,10 @@ from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_shared.cells import DEVICE, Cells, Part
 from dither_shared.domains import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.kinds import NumberKind
-from dither_shared.kinds.edges import BUCKETS_MAX
-from dither_shared.kinds.number import COHORTS_MAX, MEMO_ANSWERS
+from dither_shared.kinds.number import BUCKETS_MAX, COHORTS_MAX, MEMO_ANSWERS
 from dither_shared.kinds.number_precision import share_error, std_errors
-from dither_shared.kinds.precision import precision_of
+from dither_shared.kinds.precision import MEANS_MIN, NUMBERS_MIN, SIDES, precision_of
 from dither_shared.mechanisms import MemoizedTwoLevel
-from dither_shared.precision import MEANS_MIN, NUMBERS_MIN, SIDES
 
 KIND = NumberKind.name
 ASKS = ("everything", "mean")

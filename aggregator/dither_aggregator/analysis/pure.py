@@ -43,9 +43,9 @@ from dither_aggregator.analysis.inference import (
     normal_from,
 )
 from dither_aggregator.counting.folding import Counts
+from dither_shared.kinds.precision import POWER
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.mechanisms.memoized import MemoizedPure
-from dither_shared.precision import POWER
+from dither_shared.mechanisms.mechanism import MemoizedPure
 
 Counted = tuple[Counts, int, int]
 """Support counts, of how many reports, of which a device may have sent so many."""

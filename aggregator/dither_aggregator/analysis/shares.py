@@ -41,7 +41,7 @@ from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.counting.supports import support_counts, support_of
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import NONE, OTHER
-from dither_shared.kinds.flag import NO, YES
+from dither_shared.kinds.listed import NO, YES
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
 

@@ -24,8 +24,7 @@ from dither_aggregator.ask import devices
 from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Untold, quoted
 from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, listed
 from dither_aggregator.store import Store, StoredPlan
-from dither_shared.domains import OTHER, Buckets
-from dither_shared.domains.domain import NONE
+from dither_shared.domains import NONE, OTHER, Buckets
 from dither_shared.plan import Plan
 
 COEFFICIENTS_MAX = 5

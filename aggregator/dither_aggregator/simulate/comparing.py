@@ -20,7 +20,7 @@ from dither_aggregator.analysis.inference import CONFIDENCE, Floats
 from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.words import LONGER
 from dither_shared.domains import Buckets
-from dither_shared.precision import NUMBERS_MIN
+from dither_shared.kinds.precision import NUMBERS_MIN
 from dither_shared.registry import Metric
 
 Row = dict[str, Any]

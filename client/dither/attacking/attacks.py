@@ -2,11 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from dither.attacking.daily import averaging, plain, redrawn
-from dither.attacking.memo_linking import linking
-from dither.attacking.memos import change, memo
-from dither.attacking.revs import revs
-from dither.attacking.surrounding import surrounding
+from dither.attacking.daily import averaging, plain, redrawn, surrounding
+from dither.attacking.memos import change, linking, memo, revs
 from dither.attacking.trials import ERROR, Attack, Trial
 
 ATTACKS: dict[str, Callable[[Trial], Attack | None]] = {

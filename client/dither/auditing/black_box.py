@@ -23,10 +23,8 @@ from dither.auditing.bounds import (
     never_p_value,
     roughly_expected,
 )
-from dither.auditing.claims import Claim, Foreseen, Input
-from dither.auditing.exact import outcome_of
-from dither.auditing.exactness import Exactly
-from dither.auditing.laws import Likelier, check_countable
+from dither.auditing.claims import Claim, Exactly, Foreseen, Input
+from dither.auditing.laws import Likelier, check_countable, outcome_of
 from dither.auditing.spreading import Spread
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng

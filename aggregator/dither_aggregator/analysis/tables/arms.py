@@ -30,7 +30,7 @@ from dither_aggregator.analysis.tables.rows import (
 )
 from dither_aggregator.analysis.tables.statistics import NUMBERS, Margin, TableStatistics, margin, pooled
 from dither_shared.domains.columns import HIGH
-from dither_shared.precision import QUESTION_MIN
+from dither_shared.kinds.precision import QUESTION_MIN
 
 REPORTS_MIN = QUESTION_MIN
 """A question with fewer reports, of an arm or of all, is left out: counts are too far from a normal law."""

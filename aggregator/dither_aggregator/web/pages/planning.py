@@ -22,8 +22,8 @@ from dither_aggregator.web.plan_request import (
     of_installs,
 )
 from dither_aggregator.web.query_parameters import QueryParameters, query_parameters
-from dither_shared.kinds.edges import BUCKETS_MAX
-from dither_shared.kinds.words_precision import USUAL_BITS
+from dither_shared.kinds.number import BUCKETS_MAX
+from dither_shared.kinds.precision import USUAL_BITS
 from dither_shared.wire.reading import Problem
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}

@@ -25,8 +25,8 @@ from dither_aggregator.analysis.tables.arms import REPORTS_MIN as TABLE_REPORTS_
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.shares import ROW_HEIGHT, Mark, Plot, draw
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
+from dither_shared.kinds.precision import MEANS_MIN, NUMBERS_MIN
 from dither_shared.mechanisms import choose
-from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 
 N, D, EPSILON, SEED = 8_000, 300, Decimal(4), 3
 """The seed is a usual one: 60 of them miss 3.9 truths in the mean, and show 5.6 values that are not so common."""
