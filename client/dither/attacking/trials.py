@@ -7,14 +7,13 @@ from functools import cache
 from math import inf, log
 from typing import TypeVar
 
-from dither.auditing.bounds import least_share, least_share_of_paired, paired_interval, share_interval
 from dither.auditing.claims import NOTHING as SILENCE
 from dither.auditing.claims import inputs_of, law_of_report
 from dither.auditing.coins import Undecidable
 from dither.auditing.laws import BitsLaw, Law, Paths, TableLaw, TooMany
 from dither.auditing.memos import MemoLikelihood, memo_likelihood
+from dither.auditing.samples import Spread, in_turn, least_share, least_share_of_paired, paired_interval, share_interval
 from dither.auditing.simulated import Reported
-from dither.auditing.spreading import Spread, in_turn
 from dither_shared.accounting import sure
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro

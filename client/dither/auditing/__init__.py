@@ -2,7 +2,7 @@
 
 coins.py                 the law of each decision of the SDK's coins, by its own code over all random bits
 laws.py                  the law of a randomizer: its own code, once for every sequence of decisions it can make
-bounds.py                what samples prove of a privacy loss, and how much they can be expected to prove
+samples.py               who draws samples; what these prove of a privacy loss, and can be expected to prove
 claims.py                a claim: inputs, what draws an outcome, and the most that outcomes may tell inputs apart; its
                          exact loss; the claims of a metric about one report
 black_box.py             tests a claim on samples, by an event that is known beforehand and by two that are learned

@@ -9,17 +9,18 @@ from math import inf, log
 from typing import Any
 
 from dither.auditing.black_box import EVENTS, Tested, log_of, tested
-from dither.auditing.bounds import (
+from dither.auditing.claims import Claim, Exactly, Never, Repetition, exactly
+from dither.auditing.memos import LINKED
+from dither.auditing.samples import (
     Expected,
+    Spread,
     expected_share,
+    in_turn,
     least_share,
     least_share_of_paired,
     paired_interval,
     share_p_value,
 )
-from dither.auditing.claims import Claim, Exactly, Never, Repetition, exactly
-from dither.auditing.memos import LINKED
-from dither.auditing.spreading import Spread, in_turn
 from dither.writing import Fact, FactList, Heading, Page, Paragraph, Quoted
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric

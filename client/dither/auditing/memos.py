@@ -9,9 +9,9 @@ from math import comb, exp, log, log1p
 from operator import add, getitem
 from typing import Any
 
-from dither.auditing.bounds import roughly_expected
 from dither.auditing.claims import Repetition, law_of_permanent, law_of_report
 from dither.auditing.laws import BitsLaw, Law, Paths, TableLaw, law_of
+from dither.auditing.samples import roughly_expected
 from dither.auditing.simulated import Reported, Simulated, cut_down, reports_of
 from dither_shared.accounting import linked_share
 from dither_shared.frozen import frozen, replaced

@@ -7,10 +7,9 @@ import random
 from importlib.resources import files
 from pathlib import Path
 
-from dither.attacking.attacks import ATTACKS, attack, broken
-from dither.attacking.page import document, page, table
+from dither.attacking.attacks import ATTACKS, attack, broken, document, page, table
 from dither.attacking.trials import Trial, can_be_read
-from dither.auditing.spreading import in_turn, over_cores
+from dither.auditing.samples import in_turn, over_cores
 from dither.writing import check_writable, progress, speak_utf8, to_html, write
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry

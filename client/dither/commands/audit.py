@@ -11,7 +11,7 @@ from dither.auditing.auditing import ALPHA, ERROR, Audited, Claims, Sampling, au
 from dither.auditing.claims import Claim, Never, Repetition, claims_of
 from dither.auditing.devices import device_claims, draws_claim
 from dither.auditing.memos import POPULATION, linking_claims
-from dither.auditing.spreading import over_cores
+from dither.auditing.samples import over_cores
 from dither.writing import check_writable, progress, speak_utf8, to_html, write
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry, utc_today

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from dither_shared.domains import VALUE_CHARACTERS_MAX
+from dither_shared.domains.domain import VALUE_CHARACTERS_MAX
 from dither_shared.domains.hashed_texts import UNTEXTS, Read, TypedTexts
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from dither_shared.domains import NONE, OTHER, Domain, Values
+from dither_shared.domains.domain import NONE, OTHER, Domain, Values
 from dither_shared.domains.number_ranges import Buckets, Range
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen

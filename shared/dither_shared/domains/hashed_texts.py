@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Domain
+from dither_shared.domains.domain import NONE, OTHER, VALUE_CHARACTERS_MAX, Domain
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.hashing import bucket_of, multiplier, number_of

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from decimal import Decimal
 from itertools import pairwise
 
-from dither_shared.domains import NONE, OTHER, Domain
+from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import digits
 from dither_shared.frozen import frozen

@@ -16,7 +16,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from dither.auditing.bounds import loss_bound, never_bound
+from dither.auditing.samples import loss_bound, never_bound
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.released import SURE_OF_N, ReleasedTally, read_supports, released_counts
 from dither_aggregator.analysis.words import Level, Sketch, search

@@ -7,8 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from dither.attacking import memos as memo_linking
-from dither.attacking.attacks import ATTACKS, attack
-from dither.attacking.page import page
+from dither.attacking.attacks import ATTACKS, attack, page
 from dither.attacking.trials import Attack
 from dither.auditing.memos import POPULATION, Crowd, Trace
 from dither.writing import to_html, to_markdown
