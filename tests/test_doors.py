@@ -37,7 +37,7 @@ from dither_aggregator.workers import candidate_jobs
 from dither_aggregator.workers.tasks import FLOOD
 from dither_aggregator.workers.worker import MESSAGE_BYTES_MAX
 from dither_shared import files, registry, wire
-from dither_shared.domains.domain import VALUE_CHARACTERS_MAX
+from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.listed import VALUES_MAX
 from dither_shared.wire import reading

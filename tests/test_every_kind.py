@@ -23,8 +23,7 @@ from dither_aggregator.simulate.fleet import Answers, send
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.rng import Rng
-from dither_shared.wire import PATH, REPORTS_MAX
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import PATH, REPORTS_MAX, encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
 from tests.support.keys import write_key
 from tests.support.soaking import MEMORY, scaled

@@ -341,7 +341,7 @@ def test_a_start_loads_what_its_metrics_need_and_no_more(tmp_path: Path) -> None
 TOML_ALONE = {
     "tomllib",
     "typing",
-    "dither_shared.accounting.linking",
+    "dither_shared.accounting",
     "dither_shared.kinds.text_memo",
     "dither_shared.mechanisms.automatic_choice",
     "dither_shared.mechanisms.window",

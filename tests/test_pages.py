@@ -9,7 +9,7 @@ import requests
 from dither_aggregator.operations import maintenance
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
 from tests.support.browsing import CONTRAST, Tab
 from tests.support.clocks import Clock

@@ -11,7 +11,7 @@ from dither_aggregator.counting import Counts
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations import maintenance
 from dither_shared.shapes import ReportShape
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, sqlite_store, web_app
 from tests.support.browsing import Tab, check_state
 from tests.support.clocks import Clock

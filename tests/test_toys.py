@@ -66,7 +66,7 @@ from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Symbols
 from dither_shared.terms import Terms
 from dither_shared.toml_tables import TomlTable
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import encode_upload, new_upload_id
 from tests.support.aggregators import ENVIRONMENT, http_server, serve, start_afresh, web_app
 from tests.support.keys import bearer, write_key
 from tests.support.laws import pure

@@ -49,10 +49,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.fft import irfft, next_fast_len
 
-from dither_shared.accounting.composition import checked_delta, of_zcdp, optimal
-from dither_shared.accounting.linking import hundredths, linked_share
-from dither_shared.accounting.odds import (
+from dither_shared.accounting import (
     NEARLY_CERTAIN,
+    hundredths,
+    linked_share,
     millionths_above,
     millionths_below,
     moves,
@@ -61,6 +61,7 @@ from dither_shared.accounting.odds import (
     sure,
     unsure,
 )
+from dither_shared.accounting.composition import checked_delta, of_zcdp, optimal
 from dither_shared.cells import Cells
 from dither_shared.errors import ConfigurationError, InvalidParameter
 from dither_shared.exact import MICRO, exp_of_micro, from_micro
@@ -81,7 +82,7 @@ from dither_shared.terms import periods_touched
 #
 # A memo enters with the epsilon of its permanent part, once for each different answer. Its reports are copies of that
 # part, so any number of them tells no more; r times the epsilon of a report would be too much for many of them, and too
-# little for a few (`dither_shared/mechanisms/memoized.py`).
+# little for a few (`dither_shared/mechanisms/mechanism.py`).
 #
 # Post-processing tells no more, with whatever else it uses that does not come from the answer: P <= e^e Q + delta on
 # sets of outputs holds on their images. The answers of k devices may change together, as those of a household do, and

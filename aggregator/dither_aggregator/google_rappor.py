@@ -9,9 +9,9 @@
     reports    client,cohort,irr      a header; these three are found by name and other columns ignored
                c1,0,0010000001000000  the leftmost character is bit k - 1, the rightmost bit 0
 
-The map's row above is bloom.py's example: bits 6 and 13 of cohort 0 are 7 and 14. R writes 100000 as 1e+05, so a whole
-number may be written in any way. Parameters are kept as exact fractions. If a candidate comes again, its first row
-counts, and lines without content are passed over, both as google/rappor's own reader does it.
+The map's row above is hashing.py's example: bits 6 and 13 of cohort 0 are 7 and 14. R writes 100000 as 1e+05, so a
+whole number may be written in any way. Parameters are kept as exact fractions. If a candidate comes again, its first
+row counts, and lines without content are passed over, both as google/rappor's own reader does it.
 
 A file that breaks these rules is refused with its line. A report that does is refused alone: its neighbours count.
 """
@@ -39,14 +39,13 @@ from dither_aggregator.analysis.closed_days import mixed
 from dither_aggregator.analysis.decoder import Decoded
 from dither_aggregator.analysis.inference import Z
 from dither_aggregator.counting import Counts, fold
-from dither_shared.bloom import HASHES_MAX, JAVA_BITS_MAX, bloom_bits
 from dither_shared.errors import DitherError, InvalidParameter
+from dither_shared.hashing import HASHES_MAX, JAVA_BITS_MAX, bloom_bits
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.shapes import Bits
-from dither_shared.wire import GROUPS_MAX, ID_BITS, REPORTS_MAX
-from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
+from dither_shared.wire import GROUPS_MAX, ID_BITS, REPORTS_MAX, WireGroup, encode_upload, new_upload_id
 
 COHORTS_MAX = 1 << 14
 CELLS_MAX = 1 << 22

@@ -1,4 +1,4 @@
-"""The process of the host app: its forks and its kind of threads, its logger, and the system's randomness.
+"""The process of the host app: its forks and its kind of threads, and its logger.
 
 Senders let their threads end before a fork, and then device files close their connections; afterwards files come first.
 An error of one keeps no other from its turn: the app must not notice, and no passing fault may end anything for good.
@@ -16,12 +16,11 @@ from logging import DEBUG, INFO, WARNING
 from weakref import WeakSet
 
 from dither_shared.light_typing import Protocol
-from dither_shared.rng import Rng
 from dither_shared.text_normalization import visible
 
 __all__ = [
-    "DEBUG", "IMPORTING", "INFO", "LOGGER", "SYSTEM", "WARNING", "Forking", "Lock", "Locks", "comes_untold", "files",
-    "jitter", "notice", "say", "senders",
+    "DEBUG", "IMPORTING", "INFO", "LOGGER", "WARNING", "Forking", "Lock", "Locks", "comes_untold", "files", "notice",
+    "say", "senders",
 ]  # fmt: skip
 
 # The logger `dither`.
@@ -37,23 +36,6 @@ def say(level: int, message: str, *arguments: object) -> None:
             LOGGER.log(level, message, *(each if isinstance(each, int) else visible(str(each)) for each in arguments))
     except Exception:  # noqa: S110 - and `suppress` takes longer than a level that nobody hears
         pass
-
-
-# Randomness: it comes from the operating system, and from nowhere else.
-
-
-def _randbits(count: int) -> int:
-    """Return `count` random bits. As `secrets.randbits`, but for the modules that `secrets` imports."""
-    size = (count + 7) // 8
-    return int.from_bytes(os.urandom(size), "big") >> (8 * size - count)
-
-
-SYSTEM = Rng(_randbits)
-
-
-def jitter(most_s: float) -> float:
-    """Return a random number of seconds from 0 to `most_s`."""
-    return most_s * SYSTEM.uniform(1 << 32) / (1 << 32)
 
 
 # Around a fork of the app, and a change of its kind of threads.

@@ -10,15 +10,15 @@ from contextlib import contextmanager, suppress
 from math import inf
 
 from dither import app_process
-from dither.app_process import SYSTEM, WARNING, say
+from dither.app_process import WARNING, say
 from dither.device import FILE_NAME, REFUSED_NAME, Device, DeviceFault
 from dither.sending.transport import Transport
 from dither.sending.upload_thread import Uploader, passes
 from dither.status import Mode, Standing
-from dither_shared.file_permissions import is_there
-from dither_shared.files import StrPath
+from dither_shared.files import StrPath, is_there
 from dither_shared.frozen import frozen
 from dither_shared.registry import Registry
+from dither_shared.rng import SYSTEM
 
 
 @frozen

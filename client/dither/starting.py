@@ -13,7 +13,7 @@ from dither.sending.transport import DryRun, HttpTransport, Transport
 from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.errors import ConfigurationError
-from dither_shared.file_permissions import absolute
+from dither_shared.files import absolute
 from dither_shared.frozen import frozen
 from dither_shared.kinds import PublicColumn
 from dither_shared.registry import Registry

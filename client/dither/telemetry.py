@@ -365,9 +365,34 @@ class Telemetry:
             if metric.hidden:
                 self._replace(metric, answer)
                 return
-            speaking = self._speaking()
-            if speaking:
-                self._take(metric, answer, *speaking)
+            app_process.notice()
+            session = self._session
+            device, uploader = session.device, session.uploader
+            if session.standing.mode is not Mode.SPEAKS or device is None or uploader is None:
+                speaking = self._speaking()
+                if not speaking:
+                    return
+                device, uploader = speaking
+            if device.measured:
+                self._use(device, uploader)
+            try:
+                skip_reason = device.record(metric, answer, delay)
+                if not (skip_reason or metric.takes(answer)):
+                    self._note_unlisted(metric)
+            except Exception as error:
+                # The exception's text is not logged: it may come from the answer itself.
+                self._failures["failed"] += 1
+                say(DEBUG, "an answer to %s was not recorded: %s", metric.name, type(error).__name__)
+                if self._settings.strict:
+                    raise
+                return
+            if not skip_reason or uploader.wakes:
+                try:
+                    uploader.recorded()
+                except Exception:  # the answer waits in the file, also if no thread can be started now
+                    if self._settings.strict:
+                        raise
+            say(DEBUG, "%s: %s", metric.name, skip_reason or "recorded")
 
     def _speaking(self) -> tuple[Device, Uploader] | None:
         """Return the device and its uploader, or None where telemetry is silent."""
@@ -379,27 +404,6 @@ class Telemetry:
         if device is not None and uploader is not None and session.standing.mode is Mode.SPEAKS:
             return device, uploader
         return None
-
-    def _take(self, metric: Metric, answer: object, device: Device, uploader: Uploader) -> None:
-        self._use(device, uploader)
-        try:
-            skip_reason = device.record(metric, answer, delay)
-            if not skip_reason:
-                self._note_unlisted(metric, answer)
-        except Exception as error:
-            # The exception's text is not logged: it may come from the answer itself.
-            self._failures["failed"] += 1
-            say(DEBUG, "an answer to %s was not recorded: %s", metric.name, type(error).__name__)
-            if self._settings.strict:
-                raise
-            return
-        say(DEBUG, "%s: %s", metric.name, skip_reason or "recorded")
-        if not skip_reason or uploader.wakes:
-            try:
-                uploader.recorded()
-            except Exception:  # the answer waits in the file, also if no thread can be started now
-                if self._settings.strict:
-                    raise
 
     def _replace(self, metric: Metric, answer: object) -> None:
         """Put a hidden answer into its slot, if a look has opened one; count, log and wake nothing, whatever happens.
@@ -416,9 +420,7 @@ class Telemetry:
                     if self._settings.strict:
                         raise
 
-    def _note_unlisted(self, metric: Metric, answer: object) -> None:
-        if metric.takes(answer):
-            return
+    def _note_unlisted(self, metric: Metric) -> None:
         self._failures["unlisted"] += 1
         if self._settings.development:  # which has said so
             return

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from dither_shared.accounting.linking import recognised
-from dither_shared.accounting.odds import NEARLY_CERTAIN, percent_above, sure
+from dither_shared.accounting import NEARLY_CERTAIN, percent_above, recognised, sure
 from dither_shared.exact import exp_of_micro, to_micro
 from dither_shared.frozen import frozen
 from dither_shared.measures import DAYS_KEPT, MEASURES

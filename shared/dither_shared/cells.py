@@ -88,7 +88,7 @@ class Cells:
         if any(part.mechanism.memoized != self.memoized for part in self.parts):
             raise InvalidParameter("either all cells must be memoized or none")
         # In each of its cells an answer has a memo of its own: with a new cell it would be paid for again.
-        if self.memoized and self.several and self.drawn == REPORT:
+        if self.several and self.memoized and self.drawn == REPORT:
             raise InvalidParameter("memoized answers need cells of the device's own, got cells that each report draws")
 
     @cached_property

@@ -1,7 +1,7 @@
 """Estimates in pure Python: the share of each listed value, out of reports of one metric, a report a device.
 
 For an app's tests, for simulations, and to be read by those who write the same in another language. With C(v) the
-number of the n reports that support v, and the p and q of a pure protocol (`mechanisms/pure.py`),
+number of the n reports that support v, and the p and q of a pure protocol (`mechanisms/mechanism.py`),
 
     estimate    f = (C(v) / n - q) / (p - q)                raw: below 0 and above 1 it stays as it is
     std error   sqrt(r (1 - r) / n) / (p - q)               r = q + f (p - q), with f cut to [0, 1]

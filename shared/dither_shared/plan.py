@@ -9,7 +9,7 @@ from dither_shared import domains
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.errors import InvalidParameter
-from dither_shared.frozen import frozen, sha256
+from dither_shared.frozen import derived, frozen, sha256
 from dither_shared.kinds import KINDS, Kind
 from dither_shared.light_typing import Any
 from dither_shared.mechanisms import Mechanism
@@ -32,6 +32,19 @@ class Plan:
     cells: Cells
     once_a_day: bool = False
     """Whether a device sends at most one report of it on a UTC day. Not so in plans of before 0.1.0."""
+    digest: str = derived()
+    """64 bits of SHA-256 as 16 hex digits, over all that decides what a report means but the metric's name."""
+
+    def __post_init__(self) -> None:
+        document = {
+            "cells": self.cells.to_document(),
+            "domain": self.domain.digest,
+            "kind": self.kind.name,
+            "presence": self.presence,
+            "rev": self.rev,
+            **self._how_often,
+        }
+        object.__setattr__(self, "digest", sha256(document)[:DIGEST_CHARACTERS])
 
     def __hash__(self) -> int:
         """Return that of its name and digest: those of all cells would take longer than most lookups by plan save."""
@@ -46,19 +59,6 @@ class Plan:
     def mechanism(self) -> Mechanism:
         """The mechanism, where all cells have the same one."""
         return self.cells.mechanism
-
-    @cached_property
-    def digest(self) -> str:
-        """64 bits of SHA-256 as 16 hex digits, over all that decides what a report means but the metric's name."""
-        document = {
-            "cells": self.cells.to_document(),
-            "domain": self.domain.digest,
-            "kind": self.kind.name,
-            "presence": self.presence,
-            "rev": self.rev,
-            **self._how_often,
-        }
-        return sha256(document)[:DIGEST_CHARACTERS]
 
     @cached_property
     def memo_key(self) -> str:

@@ -31,8 +31,7 @@ from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
-    from dither_shared.kinds.precision import KindPrecision
-    from dither_shared.precision import Told
+    from dither_shared.kinds.precision import KindPrecision, Told
     from dither_shared.releases import Publishing
     from dither_shared.toml_tables import Mistakes, TomlTable, ValueList
 
@@ -140,7 +139,7 @@ class Metric:
 
     def tells(self, n: int) -> Told:
         """Return the least that n reports tell of what the kind asks for: for planning."""
-        from dither_shared.precision import DETECTABLE, Told, detectable_share
+        from dither_shared.kinds.precision import DETECTABLE, Told, detectable_share
 
         return self._precision.tells(self.asked, n) or Told(DETECTABLE, detectable_share(self, self.d, n))
 
@@ -177,7 +176,7 @@ class Metric:
     @cached_property
     def linked(self) -> float | None:
         """R(200) of all that a device sends for good of this metric alone; None where nothing lasts."""
-        from dither_shared.accounting.linking import linked_share  # a registry that is compiled says it
+        from dither_shared.accounting import linked_share  # a registry that is compiled says it
 
         return linked_share((self.cells,))
 
@@ -369,7 +368,7 @@ class Registry:
     @cached_property
     def linked(self) -> float | None:
         """R(200) of all that one device sends for good, for all metrics; None where nothing lasts."""
-        from dither_shared.accounting.linking import linked_share  # a registry that is compiled says it
+        from dither_shared.accounting import linked_share  # a registry that is compiled says it
 
         return linked_share(tuple(metric.cells for metric in self.metrics.values()))
 
@@ -377,7 +376,7 @@ class Registry:
         """Refuse lasting noise that tells many devices apart. For reviews: devices and the aggregator never ask."""
         if self.linkable or (self.linked or 0) <= LINKED_MAX:
             return
-        from dither_shared.accounting.linking import hundredths
+        from dither_shared.accounting import hundredths
 
         each = {name: metric.linked for name, metric in self.metrics.items()}
         parts = ", ".join(f"{name} {hundredths(linked)}" for name, linked in each.items() if linked is not None)
@@ -395,7 +394,7 @@ def prove_budget(registry: Registry, source: str) -> None:
     reserved = sum(metric.reservation for metric in metrics)
     allowed = to_micro(registry.device_epsilon)
     if reserved > allowed:
-        from dither_shared.accounting.odds import percent_above, sure
+        from dither_shared.accounting import percent_above, sure
 
         now, then = (percent_above(sure(exp_of_micro(micro))) for micro in (allowed, reserved))
         parts = ", ".join(f"{metric.name} {from_micro(metric.reservation):g}" for metric in metrics)

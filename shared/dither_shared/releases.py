@@ -50,7 +50,7 @@ from dither_shared.exact import MICRO, from_micro, to_micro
 from dither_shared.frozen import frozen
 from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import PGR, PureMechanism
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import MemoizedPure
 
 if TYPE_CHECKING:
     from dither_shared.cells import Cells
@@ -559,7 +559,7 @@ def _noise_line(metric: Any, each: Publishing, noise: ReleaseNoise) -> str:
         f"{reports} report{'s' if reports > 1 else ''}: "
     )
     if metric.kind.searched:
-        from dither_shared.kinds.words_precision import searched_from  # only for planning
+        from dither_shared.kinds.precision import searched_from  # only for planning
 
         text, level = widened(metric, noise, REPORTS_SEARCHED)
         return (

@@ -7,6 +7,7 @@ generator or one that enumerates every outcome, and a memo is drawn from the bit
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from dither_shared.frozen import frozen
@@ -69,6 +70,21 @@ class Rng:
             drawn = self.randbits(bits)
             if drawn < size:
                 return drawn
+
+
+def _randbits(count: int) -> int:
+    """Return `count` random bits. As `secrets.randbits`, but for the modules that `secrets` imports."""
+    size = (count + 7) // 8
+    return int.from_bytes(os.urandom(size), "big") >> (8 * size - count)
+
+
+SYSTEM = Rng(_randbits)
+"""The operating system's randomness: an app's devices take theirs from it, and from nowhere else."""
+
+
+def jitter(most_s: float) -> float:
+    """Return a random number of seconds from 0 to `most_s`."""
+    return most_s * SYSTEM.uniform(1 << 32) / (1 << 32)
 
 
 def keyed_rng(secret: bytes, context: bytes) -> Rng:

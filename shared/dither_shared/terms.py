@@ -187,7 +187,7 @@ def _ten_thousandths(linked: float | None) -> int:
 
 def _links(linked: int, agreed: int) -> str:
     """Say how far lasting noise tells a person from others."""
-    from dither_shared.accounting.linking import recognised  # only where something is asked
+    from dither_shared.accounting import recognised  # only where something is asked
 
     before = f", not {recognised(agreed)}" if agreed else ""
     return f"of {DEVICES} people with the same answers about {recognised(linked)} could be recognised{before}"

@@ -13,8 +13,7 @@ from dither_aggregator.ingest import process_counters
 from dither_aggregator.web.addresses import ADDRESSES
 from dither_aggregator.web.endpoints import health_findings
 from dither_aggregator.web.request_limits import Limits
-from dither_shared.wire import PATH
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import PATH, encode_upload, new_upload_id
 from tests.aggregator.test_request_admission import ASKED, FEW, Taking, taking
 from tests.support.http import slug, until
 from tests.support.keys import write_key

@@ -23,7 +23,7 @@ from dither_aggregator.web.api.rowsets import RowSet, respond
 from dither_aggregator.web.charts import SHARES, end
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.rng import Rng
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import encode_upload, new_upload_id
 from tests.aggregator.test_web import Client
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock

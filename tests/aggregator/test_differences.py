@@ -15,7 +15,7 @@ from dither_aggregator.analysis.pure import change_chance
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import GRR
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import MemoizedPure
 from tests.aggregator.test_significance import stored, weeks_of
 from tests.support.laws import pure
 from tests.support.soaking import scaled, thinned

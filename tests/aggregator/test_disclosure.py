@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dither.auditing.plans import inputs_of, report_of
+from dither.auditing.claims import inputs_of, report_of
 from dither_aggregator.analysis.closed_days import examine
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import (

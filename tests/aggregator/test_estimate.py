@@ -20,8 +20,8 @@ from dither_aggregator.analysis.inference import (
 )
 from dither_aggregator.analysis.pure import Estimates, estimate_shares
 from dither_aggregator.counting import fold, support_counts
+from dither_shared.kinds.precision import critical_share, detectable_share, noise_floor
 from dither_shared.mechanisms import GRR, OUE, PGR, SUE, PrivSet, PureMechanism, SubsetSelection, choose
-from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.rng import Rng
 from tests.support.soaking import scaled
 from tests.support.tallies import draw_tallies

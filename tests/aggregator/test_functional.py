@@ -26,7 +26,7 @@ from dither_aggregator.analysis.functional import (
 from dither_aggregator.analysis.inference import ErrorOf, Floats, Z, normal_from
 from dither_shared.frozen import replaced
 from dither_shared.mechanisms import GRR, MECHANISMS, OUE, PGR, PureMechanism, SquareWave, SubsetSelection, choose
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import MemoizedPure
 from tests.support.laws import Law, answers, law, law_of_class, repeats, supports
 from tests.support.mechanisms import memoized, one_shots
 from tests.support.soaking import scaled, thinned

@@ -26,8 +26,8 @@ from dither_aggregator.analysis.installs import (
 from dither_shared.domains import Buckets
 from dither_shared.errors import RegistryError
 from dither_shared.kinds.number_precision import MEAN_TOLD, MEDIAN_TOLD, told_of
+from dither_shared.kinds.precision import NUMBERS_MIN, SIDES, Told
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import NUMBERS_MIN, SIDES, Told
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import DAY_S, Clock

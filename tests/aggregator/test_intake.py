@@ -26,8 +26,8 @@ from dither_aggregator.workers.tasks import (
     make_app,
 )
 from dither_aggregator.workers.worker import LOG_EVERY_S, MESSAGE_BYTES_MAX, Intake, read_task, write_task
+from dither_shared.wire import encode_upload, new_upload_id
 from dither_shared.wire.reading import parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.machines import Site
 from tests.support.redis_servers import RedisServer
 from tests.support.soaking import scaled

@@ -19,8 +19,8 @@ from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
+from dither_shared.wire import encode_upload, new_upload_id
 from dither_shared.wire.reading import Problem, parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import dither, serve, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.registries import registry, registry_text

@@ -474,7 +474,7 @@ def test_expected_counts_give_the_truth() -> None:
 def _expected(
     mechanism: PureMechanism, shares: list[float], reports: int
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    from dither_shared.mechanisms.memoized import MemoizedPure
+    from dither_shared.mechanisms.mechanism import MemoizedPure
 
     assert isinstance(mechanism, MemoizedPure)
     memos, again = memo_laws(mechanism)

@@ -27,8 +27,7 @@ from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
-from dither_shared.wire import PATH, REASONS
-from dither_shared.wire.writing import new_upload_id
+from dither_shared.wire import PATH, REASONS, new_upload_id
 from tests.support.aggregators import aggregator, operators_app, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.keys import write_key

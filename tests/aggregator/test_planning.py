@@ -34,10 +34,10 @@ from dither_aggregator.analysis.planning import (
 )
 from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_shared.kinds import KINDS
+from dither_shared.kinds.precision import POWER, detectable_share
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import POWER, detectable_share
 from dither_shared.registry import Registry, utc_today
-from dither_shared.words.groups import PROPOSED
+from dither_shared.words.code import PROPOSED
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.registries import registry
 from tests.support.sites import site

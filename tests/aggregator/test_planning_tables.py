@@ -26,8 +26,8 @@ from dither_aggregator.analysis.planning import (
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.pairs import QuestionTally
 from dither_aggregator.analysis.tables.reading import ArmStatistics, arms_of, together
+from dither_shared.kinds.precision import POWER
 from dither_shared.mechanisms import PureMechanism, SubsetSelection, choose
-from dither_shared.precision import POWER
 from dither_shared.registry import Metric, Registry, utc_today
 from tests.support.drawn_tables import alone, draw_table, stored_table
 from tests.support.soaking import scaled, thinned

@@ -24,12 +24,11 @@ from dither_aggregator.analysis.planning import (
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Hashed
-from dither_shared.kinds.words_precision import devices_needed
+from dither_shared.kinds.precision import POWER, devices_needed
 from dither_shared.mechanisms import PGR
-from dither_shared.precision import POWER
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.words.alphabets import ALPHABETS
-from dither_shared.words.groups import PROPOSED
+from dither_shared.words.code import PROPOSED
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.points import draw_points
 from tests.support.registries import registry

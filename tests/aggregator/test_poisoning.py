@@ -19,10 +19,9 @@ from dither_aggregator.counting import fold_cells, hyperplane, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.accounting.poisoning import Worth, of_support
 from dither_shared.domains import Coded, Hashed
-from dither_shared.kinds.precision import precision_of
+from dither_shared.kinds.precision import critical_share, precision_of
 from dither_shared.mechanisms import RAPPOR, PureMechanism
 from dither_shared.plan import Plan
-from dither_shared.precision import critical_share
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.drawn_numbers import draw_numbers, stored_number

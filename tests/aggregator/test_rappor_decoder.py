@@ -13,8 +13,8 @@ from dither_aggregator.analysis.decoder import Candidate, Channel, Decoded, deco
 from dither_aggregator.analysis.decoder_equations import Prior, make_equations, merge, reweighted
 from dither_aggregator.analysis.inference import Z
 from dither_aggregator.analysis.texts import bits_in
-from dither_shared.bloom import bloom_bits
 from dither_shared.errors import InvalidParameter
+from dither_shared.hashing import bloom_bits
 from tests.benchmarks.rappor import draw_case, map_of
 from tests.support.decoding import (
     CHANNEL,

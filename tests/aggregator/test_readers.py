@@ -39,9 +39,8 @@ from dither_aggregator.web.reader_pool import (
 from dither_aggregator.workers.candidate_jobs import ASK_EVERY_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
-from dither_shared.wire import PATH
+from dither_shared.wire import PATH, WireGroup, encode_upload, new_upload_id
 from dither_shared.wire.reading import Problem
-from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
 from tests.support.aggregators import ENVIRONMENT, Served, serve
 from tests.support.keys import STRONG, bearer
 from tests.support.machines import Machine, Site, is_running

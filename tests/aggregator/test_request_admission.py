@@ -22,8 +22,7 @@ from dither_aggregator.web.http_server import HELD_BACK_S
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Clients, Limits, Rate
 from dither_shared.registry import Registry
-from dither_shared.wire import PATH
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import PATH, encode_upload, new_upload_id
 from tests.support.aggregators import http_server, serve, sqlite_store, web_app
 from tests.support.clocks import Clock
 from tests.support.devices import make, record

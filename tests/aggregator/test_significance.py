@@ -27,7 +27,7 @@ from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.store.document_kinds import Retention
 from dither_shared.frozen import replaced
 from dither_shared.mechanisms import GRR, OUE, PureMechanism, choose
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import MemoizedPure
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock
 from tests.support.registries import registry

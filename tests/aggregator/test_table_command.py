@@ -21,8 +21,8 @@ from dither_shared.errors import ConfigurationError
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
+from dither_shared.wire import encode_upload, new_upload_id
 from dither_shared.wire.reading import parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES
 from tests.support.drawn_tables import alone, draw_pairs, draw_table, stored_table

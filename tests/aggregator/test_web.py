@@ -24,9 +24,8 @@ from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.web.endpoints import answer_health
 from dither_aggregator.web.problems import CONTENT_TYPE
-from dither_shared.wire import PATH
+from dither_shared.wire import PATH, encode_upload, new_upload_id
 from dither_shared.wire.reading import PROBLEMS
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
 from tests.support.keys import write_key

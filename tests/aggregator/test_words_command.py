@@ -11,8 +11,8 @@ from dither.cli import main
 from dither_aggregator.store import SQLiteStore
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
+from dither_shared.wire import encode_upload, new_upload_id
 from dither_shared.wire.reading import parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES
 from tests.support.registries import registry, registry_text

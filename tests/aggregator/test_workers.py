@@ -34,8 +34,8 @@ from dither_aggregator.workers.tasks import (
 from dither_aggregator.workers.worker import TaskHandlers
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
+from dither_shared.wire import encode_upload, new_upload_id
 from dither_shared.wire.reading import parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock
 from tests.support.registries import registry

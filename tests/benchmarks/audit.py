@@ -12,11 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from dither.auditing.auditing import ALPHA, Finding, Sampling, audit
 from dither.auditing.black_box import EVENTS, best_of_laws
-from dither.auditing.claims import Claim, Never, Repetition
+from dither.auditing.claims import Claim, Never, Repetition, claims_of, exactly
 from dither.auditing.devices import device_claims
-from dither.auditing.exactness import exactly
-from dither.auditing.plans import claims_of
-from dither.auditing.spreading import over_cores
+from dither.auditing.samples import over_cores
 from dither_aggregator.simulate.populations import browsers, census
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry, utc_today

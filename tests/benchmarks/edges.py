@@ -17,9 +17,9 @@ from dither_aggregator.analysis.functional import on_points
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.counting import hyperplane_sums
+from dither_shared.kinds.precision import MEANS_MIN, NUMBERS_MIN
 from dither_shared.mechanisms import GRR, PrivSet, PureMechanism, SubsetSelection, choose
-from dither_shared.mechanisms.memoized import MemoizedPure
-from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
+from dither_shared.mechanisms.mechanism import MemoizedPure
 
 EPSILONS = ("0.5", "1", "2", "4", "8")
 VALUES = (2, 16, 264, 1_024)

@@ -20,7 +20,7 @@ from statistics import median
 
 from dither_aggregator.store import SQLiteStore, Store, create_store, open_store
 from dither_aggregator.web.endpoints import parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import encode_upload, new_upload_id
 from tests.benchmarks import workload
 from tests.benchmarks.peers import HERE, PeerUnavailable, environment
 from tests.benchmarks.uploads import CONNECTIONS, Driven, Load, template

@@ -41,9 +41,8 @@ from dither_aggregator.web.reader_process import prepare
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng
-from dither_shared.wire import REPORTS_MAX
+from dither_shared.wire import REPORTS_MAX, encode_upload, new_upload_id
 from dither_shared.wire.reading import parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.drawn_numbers import draw_numbers, places_of

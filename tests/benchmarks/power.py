@@ -14,16 +14,15 @@ from unittest.mock import patch
 
 from dither.auditing.adapters import claim_of
 from dither.auditing.auditing import ERROR, Claims, Sampling, audit
-from dither.auditing.claims import Claim, Never
+from dither.auditing.claims import Claim, Never, claims_of
 from dither.auditing.devices import device_claims
-from dither.auditing.plans import claims_of
 from dither.commands.audit import DEVICES, REPORTS
 from dither.device import Device, outbox, recording
 from dither.device.recording import Days, Slots
+from dither_shared import wire as writing
 from dither_shared.frozen import frozen, replaced
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SCALE, Rng, keyed_rng
-from dither_shared.wire import writing
 from tests.support.audits import EVERY, of_metric, seeded
 
 RUNS, ENOUGH = 10, 9

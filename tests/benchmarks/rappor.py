@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from dither_aggregator.analysis.decoder import Channel, Decoded, decode
 from dither_aggregator.analysis.texts import bits_in
-from dither_shared.bloom import BITS_MAX, HASHES_MAX
+from dither_shared.hashing import BITS_MAX, HASHES_MAX
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -21,8 +21,8 @@ from dither_aggregator.operations.fork_server import unmade
 from dither_aggregator.store import SQLiteStore
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.rng import Rng
+from dither_shared.wire import WireGroup, encode_upload, new_upload_id
 from dither_shared.wire.reading import parse_upload
-from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
 from tests.support.aggregators import serve, start_afresh
 from tests.support.clocks import DAY_S, Clock
 from tests.support.stores import fold_all, seal_all

@@ -20,7 +20,7 @@ from dither_shared.mechanisms.pgr import PGR
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
 from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import encode_upload, new_upload_id
 from tests.benchmarks import naive
 from tests.benchmarks.peers import ask
 from tests.benchmarks.timing import each, seconds

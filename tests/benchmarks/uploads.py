@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 from urllib.parse import urlsplit
 
-from dither_shared.wire import PATH
-from dither_shared.wire.writing import WireGroup, encode_upload
+from dither_shared.wire import PATH, WireGroup, encode_upload
 
 CONNECTIONS = 64
 CONNECT_WITHIN_S = 10.0

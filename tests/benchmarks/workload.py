@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
+from dither_shared.wire import WireGroup
 from dither_shared.wire.reading import Group
-from dither_shared.wire.writing import WireGroup
 from tests.benchmarks.speed import random_reports, unpack
 
 _COMMON = """

@@ -12,7 +12,7 @@ from dither.commands.metrics.docs import page
 from dither.telemetry import NANOSECONDS, OwnUse
 from dither.terms_sentences import terms_of
 from dither.testing.offline_telemetry import TelemetryForTests
-from dither.writing.page import to_markdown
+from dither.writing import to_markdown
 from dither_shared.errors import InvalidAnswer
 from dither_shared.measures import TIME_UNITS
 from dither_shared.registry import Registry

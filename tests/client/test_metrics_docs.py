@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 from dither.cli import main
 from dither.commands.metrics.docs import VALUES_MAX, page
 from dither.starting import Environment
-from dither.writing.page import to_html, to_markdown
+from dither.writing import to_html, to_markdown
 from dither_shared.registry import Registry
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither
 from tests.support.numbers import FRESH, MEMO, numbers

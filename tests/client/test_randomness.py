@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from dither.app_process import SYSTEM, jitter
+from dither_shared.rng import SYSTEM, jitter
 
 
 def test_bits_are_the_systems_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:

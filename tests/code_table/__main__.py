@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import dither_shared.words
-from dither_shared.words.letters import ESC
+from dither_shared.words.alphabets import ESC
 from tests.code_table.counting import COUNTS
 from tests.code_table.lengths import lengths, shares
 from tests.code_table.making import tables

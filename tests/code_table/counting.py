@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dither_shared.words.letters import CONTEXTS, symbols_of
+from dither_shared.words.alphabets import CONTEXTS, symbols_of
 
 COUNTS = Path(__file__).with_name("counts") / "english.csv"
 CHAPTERS = "ch[0-9][0-9]-*.html"

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from dither_shared.words.letters import LENGTH_MAX
+from dither_shared.words.alphabets import LENGTH_MAX
 
 USUAL = 20.0
 """The usual shares, over all contexts, count as so many characters of each."""

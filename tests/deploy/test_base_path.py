@@ -32,7 +32,7 @@ from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Limits
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import encode_upload, new_upload_id
 from tests.deploy.composed import Server
 from tests.support.aggregators import http_server, sqlite_store
 from tests.support.clocks import Clock

@@ -16,7 +16,7 @@ from dither.device.recording import Budget, Slots, end_of_period
 from dither.sending.transport import Answer
 from dither_shared.registry import Metric
 from dither_shared.terms import Terms
-from dither_shared.wire.writing import new_upload_id
+from dither_shared.wire import new_upload_id
 from tests.faults.schedules import Step, live_by_chance, record, release, travel
 from tests.faults.witness import Witness
 from tests.support.clocks import DAY_S

@@ -27,7 +27,7 @@ from dither_shared.exact import to_micro
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng, keyed_rng
-from dither_shared.wire.writing import WireGroup, encode_upload
+from dither_shared.wire import WireGroup, encode_upload
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.aggregator.uploads import Sent, SentGroup
 from tests.pinned.devices import of_today

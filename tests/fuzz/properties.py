@@ -6,8 +6,8 @@ from typing import Any
 
 from dither_aggregator.web import endpoints
 from dither_shared.shapes import BadReport, ReportShape
+from dither_shared.wire import WireGroup, encode_upload
 from dither_shared.wire.reading import Group, Problem, Upload, inflate, parse_upload
-from dither_shared.wire.writing import WireGroup, encode_upload
 from tests.benchmarks.naive import one_by_one
 from tests.fuzz import model
 from tests.support.registries import registry

@@ -26,14 +26,14 @@ from dither_aggregator.google_rappor import Report, import_reports, plan_for, re
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
 from dither_shared.errors import RegistryError
+from dither_shared.kinds.precision import critical_share, detectable_share, noise_floor
 from dither_shared.mechanisms import RAPPOR, Memoized, PureMechanism
 from dither_shared.plan import Plan
-from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 from dither_shared.shapes import ReportShape
+from dither_shared.wire import encode_upload, new_upload_id
 from dither_shared.wire.reading import Problem, parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.clocks import Clock
 from tests.support.devices import open_device, send
 

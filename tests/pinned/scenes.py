@@ -23,8 +23,7 @@ from dither.sending.transport import Answer, Outcome, read_answer
 from dither.sending.upload_thread import Sender
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
-from dither_shared.wire import PADDED_BYTES_MIN, SYMBOL_DIGITS
-from dither_shared.wire.writing import new_upload_id
+from dither_shared.wire import PADDED_BYTES_MIN, SYMBOL_DIGITS, new_upload_id
 from tests.pinned.adapter import compiled_form
 from tests.pinned.registries import registry_of
 from tests.second.answers import NOTHING, value_of

@@ -9,7 +9,7 @@ from dither.device import outbox, recording
 from dither.device.outbox import Outbox
 from dither.device.recording import Budget, Slots
 from dither.sending import transport
-from dither_shared.wire import writing
+from dither_shared import wire as writing
 from tests.pinned.comparing import differences, load
 from tests.pinned.scenes import KEY, SCENES, played
 from tests.second.plans import Document

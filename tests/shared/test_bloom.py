@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from dither_shared import bloom
-from dither_shared.bloom import bloom_bits
+from dither_shared import hashing as bloom
 from dither_shared.errors import InvalidParameter
+from dither_shared.hashing import bloom_bits
 from tests.support.aggregators import ENVIRONMENT
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rappor.json").read_text(encoding="utf-8"))["bloom"]
@@ -82,6 +82,6 @@ def test_text_that_utf_8_cannot_hold_is_refused_and_not_quoted() -> None:
 
 
 def test_it_needs_the_standard_library_only() -> None:
-    code = "import sys, dither_shared.bloom; print(not {'numpy', 'requests'} & {*sys.modules})"
+    code = "import sys, dither_shared.hashing; print(not {'numpy', 'requests'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert done.stdout == "True\n"

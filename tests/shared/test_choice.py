@@ -9,7 +9,7 @@ from typing import Self
 
 import pytest
 
-from dither_shared.accounting.linking import linked_share
+from dither_shared.accounting import linked_share
 from dither_shared.cells import one_cell
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms import (
@@ -29,8 +29,8 @@ from dither_shared.mechanisms import (
     serving,
 )
 from dither_shared.mechanisms.automatic_choice import INDIFFERENT, LINKED_LOSS, linked_by
+from dither_shared.mechanisms.mechanism import REPORT_BITS_MAX
 from dither_shared.mechanisms.pgr import spaces
-from dither_shared.mechanisms.pure import REPORT_BITS_MAX
 from tests.support.soaking import thinned
 
 EPSILONS = thinned([Decimal(text) for text in ("0.1", "0.5", "1", "2", "3", "4", "6")], 0, 2, 3, 6)

@@ -3,7 +3,7 @@
 import re
 
 from dither.commands.metrics.new import EPSILON, REPORTS
-from dither_shared.accounting.odds import percent_exactly, sure
+from dither_shared.accounting import percent_exactly, sure
 from dither_shared.exact import MICRO, exp_of_micro
 from tests.choosing import PAGE, SIZES, TABLES, written
 

@@ -9,8 +9,7 @@ from math import comb, exp, fsum, log
 import pytest
 
 from dither_shared.mechanisms import GRR, OUE, PGR, RAPPOR, SUE, Memoized, PrivSet, SubsetSelection
-from dither_shared.mechanisms.mechanism import Equiprobable, law_of_coins
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import Equiprobable, MemoizedPure, law_of_coins
 from dither_shared.rng import SCALE
 from tests.support.laws import law_of_class
 

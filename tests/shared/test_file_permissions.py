@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from dither_shared import file_permissions
-from dither_shared.file_permissions import NotOurs, keep, make_file
+from dither_shared import files as file_permissions
+from dither_shared.files import NotOurs, keep, make_file
 from tests.support.owners import ME, SOMEBODY, Owners
 
 NAME = "kept"

@@ -10,7 +10,7 @@ import pytest
 
 from dither_shared.domains import Buckets, Range, Thresholds
 from dither_shared.errors import RegistryError
-from dither_shared.kinds.edges import BUCKETS_MAX
+from dither_shared.kinds.number import BUCKETS_MAX
 from dither_shared.registry import Metric, Registry
 from tests.support.numbers import FRESH, MEMO, number, numbers_text
 

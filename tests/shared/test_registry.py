@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dither_shared.bloom import bloom_bits
 from dither_shared.errors import RegistryError
 from dither_shared.frozen import replaced
+from dither_shared.hashing import bloom_bits
 from dither_shared.kinds.text_memo import choose_rappor
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from dither_shared.accounting.linking import linked_share
+from dither_shared.accounting import linked_share
 from dither_shared.cells import DEVICE, Cells
 from dither_shared.domains import Hashed, Verbatim
 from dither_shared.errors import RegistryError

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from dither_shared import wire
 from dither_shared.plan import Plan
 from dither_shared.shapes import BadReport, Bits, Subsets, Symbols
-from dither_shared.wire import reading
+from dither_shared.wire import encode_upload, new_upload_id, reading
 from dither_shared.wire.reading import GroupRefused, Problem, inflate, parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.registries import registry
 from tests.support.soaking import scaled
 

@@ -4,9 +4,8 @@ import random
 from collections.abc import Iterable
 
 from dither.auditing.auditing import Finding, Sampling, audit
-from dither.auditing.claims import Claim, Never, Repetition
+from dither.auditing.claims import Claim, Never, Repetition, claims_of
 from dither.auditing.devices import device_claims
-from dither.auditing.plans import claims_of
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from tests.pinned.registries import HEAD, registry_of

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dither_aggregator.counting import Counts
 from dither_shared.mechanisms import GRR, PGR, Mechanism, Memoized, PrivSet, PureMechanism, SubsetSelection
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import MemoizedPure
 from dither_shared.plan import Plan
 from dither_shared.rng import COIN_BITS, Rng
 

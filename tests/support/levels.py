@@ -14,7 +14,7 @@ from dither_aggregator.analysis.functional import Functionals, IntervalEstimate,
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.counting import Counts
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import MemoizedPure
 from tests.support.laws import answers, draw_reports, law, supports
 
 ANSWERS_MAX = 12

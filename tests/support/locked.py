@@ -11,8 +11,7 @@ import requests
 
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web.problems import API
-from dither_shared.wire import PATH
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import PATH, encode_upload, new_upload_id
 from tests.support.aggregators import Served, dither
 from tests.support.keys import bearer
 from tests.support.registries import registry

@@ -18,8 +18,7 @@ import requests
 
 from dither_aggregator.store import LedgerRow, Store, open_store
 from dither_shared.registry import Registry
-from dither_shared.wire import PATH
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import PATH, encode_upload, new_upload_id
 from tests.support import failing
 from tests.support.aggregators import dither, start
 from tests.support.clusters import stands_by

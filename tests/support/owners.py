@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_shared import file_permissions
+from dither_shared import files as file_permissions
 
 ME, SOMEBODY = 1000, 4711
 

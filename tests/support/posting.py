@@ -2,8 +2,7 @@
 
 import json
 
-from dither_shared.wire import PROBLEM_PREFIX
-from dither_shared.wire.writing import encode_upload
+from dither_shared.wire import PROBLEM_PREFIX, encode_upload
 from tests.support.servers import accepted
 
 ID = "AAECAwQFBgcICQoLDA0ODw"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dither.auditing.bounds import loss_bound, never_bound
+from dither.auditing.samples import loss_bound, never_bound
 from dither_aggregator.counting import Counts
 from dither_aggregator.publishing import releases
 from dither_aggregator.store import SQLiteStore

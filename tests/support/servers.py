@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dither.testing import Request, loopback
+from dither.testing import Request
+from dither.testing import aggregator as loopback
 from dither_shared.wire import PROBLEM_PREFIX
 
 __all__ = ["Reply", "Request", "accepted", "problem", "scripted"]

@@ -15,8 +15,8 @@ from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.redis.layout import MARK_BYTES, SEGMENT, shard_key, tally_name
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
+from dither_shared.wire import encode_upload, new_upload_id
 from dither_shared.wire.reading import Problem, Upload, parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.clocks import DAY_S
 from tests.support.redis_servers import RedisCluster, RedisServer
 

@@ -16,7 +16,7 @@ from dither_aggregator.analysis.reading import reports_possible
 from dither_aggregator.store import Tally
 from dither_shared.measures import cohort_of
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import MemoizedPure
 from tests.support.laws import law_of_class, pure, repeats
 from tests.support.measured import measured
 from tests.support.sites import Site, site_of

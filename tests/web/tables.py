@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mode
 
-from dither_shared.words.letters import CONTEXTS, row
+from dither_shared.words.alphabets import CONTEXTS, row
 
 ROOT = Path(__file__).parents[2]
 DOMAINS = ROOT / "client" / "web" / "src" / "domains"

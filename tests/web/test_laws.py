@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
-from dither_shared.domains import Domain
+from dither_shared.domains import Domain, Values
 from dither_shared.domains.columns import Columns
-from dither_shared.domains.domain import Values
 from dither_shared.domains.hashed_texts import Hashed
 from dither_shared.domains.number_ranges import Buckets, Range, Thresholds
 from dither_shared.frozen import frozen

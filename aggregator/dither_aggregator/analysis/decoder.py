@@ -64,7 +64,7 @@ from dither_aggregator.analysis.inference import Floats, Z
 from dither_aggregator.analysis.rows import adaptive, holm, selected_z
 from dither_aggregator.counting import Counts
 from dither_shared.errors import InvalidParameter
-from dither_shared.precision import ALPHA
+from dither_shared.kinds.precision import ALPHA
 
 # Strangers: how often a string that nobody has gets as much as a candidate, by the hash alone.
 #

@@ -53,8 +53,8 @@ from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.document_kinds import Dashboard, ValueGroup
 from dither_shared.domains import Buckets
 from dither_shared.errors import ConfigurationError
+from dither_shared.kinds.precision import POWER
 from dither_shared.plan import Plan
-from dither_shared.precision import POWER
 
 Verdict = Literal["rose", "fell"]
 ROUNDS = 30

@@ -84,9 +84,8 @@ from dither_aggregator.analysis.inference import (
 )
 from dither_aggregator.counting import Counts, hyperplane, hyperplane_sums, lies_on
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import MemoizedPure, PairLaw
 from dither_shared.mechanisms.pgr import points
-from dither_shared.mechanisms.pure import PairLaw
 from dither_shared.mechanisms.two_level import TwoLevel
 
 ENTRIES_MAX = 1 << 23

@@ -27,13 +27,12 @@ from math import ceil, sqrt
 from typing import Protocol
 
 from dither_aggregator.analysis.reading import reports_possible
-from dither_shared.accounting.odds import percent_exactly, sure
+from dither_shared.accounting import percent_exactly, sure
 from dither_shared.errors import DitherError
 from dither_shared.exact import exp_of_micro
 from dither_shared.frozen import frozen
-from dither_shared.kinds.precision import precision_of
+from dither_shared.kinds.precision import DETECTABLE, SIDES, Told, percent, precision_of
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import DETECTABLE, SIDES, Told, percent
 from dither_shared.registry import Metric
 
 MONTH_DAYS, WEEK_DAYS, QUARTER_DAYS, YEAR_DAYS = 30, 7, 91, 365

@@ -59,9 +59,9 @@ from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.counting import Counts, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Buckets, NumberDomain, Range, Thresholds
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.kinds.precision import MEANS_MIN, NUMBERS_MIN
+from dither_shared.mechanisms.mechanism import MemoizedPure
 from dither_shared.plan import Plan
-from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 
 MEAN, MEDIAN, A_NUMBER = "mean", "median", "a number"
 QUANTILES = {MEDIAN if percent == 50 else f"q{percent}": percent / 100 for percent in (5, 10, 25, 50, 75, 90, 95, 99)}

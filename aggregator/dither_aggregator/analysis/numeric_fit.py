@@ -47,7 +47,7 @@ import numpy.typing as npt
 from dither_aggregator.analysis.channel import NumberChannel
 from dither_aggregator.analysis.functional import answers_covariance, rows_centred, share_variance
 from dither_aggregator.analysis.inference import Floats, Z, effective, reach
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import MemoizedPure
 
 STEPS_MAX = 3_000
 GAIN = 0.005

@@ -37,18 +37,22 @@ from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of
 from dither_shared.errors import DitherError, InvalidParameter
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.kinds import KINDS, PublicColumn, TableKind, TextKind
-from dither_shared.kinds.choices import TICKS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
-from dither_shared.kinds.listed import VALUES_MAX
-from dither_shared.kinds.precision import precision_of
+from dither_shared.kinds.listed import TICKS_MAX, VALUES_MAX
+from dither_shared.kinds.precision import (
+    POWER,
+    critical_share,
+    detectable_share,
+    precision_of,
+    signal_needed,
+    verification_line,
+)
 from dither_shared.kinds.table import FRESH
 from dither_shared.kinds.words import EPSILON_WORDS_MAX, WordsKind
-from dither_shared.kinds.words_precision import signal_needed, verification_line
 from dither_shared.mechanisms import PureMechanism, choose
 from dither_shared.mechanisms.two_level import TwoLevel
-from dither_shared.precision import POWER, critical_share, detectable_share
 from dither_shared.words.alphabets import ALPHABETS, load
-from dither_shared.words.groups import LAYOUTS, Layout
+from dither_shared.words.code import LAYOUTS, Layout
 
 N_MAX = 10**12
 EPSILON_STEPS = 100
@@ -401,7 +405,7 @@ def registry_lines(planned: Planned[Any], app: str, life: PlannedLife) -> str:
 #
 #             share = (z(1 - 5 % / 2 S) + z(80 %)) sqrt(V / n)
 #
-# words   it is found without a list, as kinds/words_precision.py says, if its code has about USUAL_BITS bits
+# words   it is found without a list, as kinds/precision.py says, if its code has about USUAL_BITS bits
 #
 # Texts and words are by the normal law, and without the part of the error that other texts add where they share its
 # buckets: about the square root of the sum of their squared shares over 2^19.

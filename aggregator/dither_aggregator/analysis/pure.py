@@ -89,9 +89,9 @@ from dither_aggregator.analysis.inference import (
 )
 from dither_aggregator.counting import Counts, support_counts
 from dither_shared.domains import Hashed
+from dither_shared.kinds.precision import POWER
 from dither_shared.mechanisms import PGR, PureMechanism
-from dither_shared.mechanisms.memoized import MemoizedPure
-from dither_shared.precision import POWER
+from dither_shared.mechanisms.mechanism import MemoizedPure
 
 Counted = tuple[Counts, int, int]
 """Support counts, of how many reports, of which a device may have sent so many."""

@@ -39,7 +39,7 @@ from dither_aggregator.analysis.rows import BINS, Row, Significance, bin_estimat
 from dither_aggregator.counting import Counts, support_counts, support_of, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import NONE, OTHER
-from dither_shared.kinds.flag import NO, YES
+from dither_shared.kinds.listed import NO, YES
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
 

@@ -23,14 +23,12 @@ from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedT
 from dither_aggregator.analysis.rows import BINS, Row, Significance, adaptive, bin_estimates, family, holm, rank, says
 from dither_aggregator.counting import BadTally, Counts, noisy_support, support_counts, tables
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.bloom import DIGEST_BYTES, bloom_digests
 from dither_shared.domains import Hashed, TextDomain
 from dither_shared.errors import InvalidParameter
-from dither_shared.hashing import bucket_of
-from dither_shared.kinds.precision import memo_of
+from dither_shared.hashing import DIGEST_BYTES, bloom_digests, bucket_of
+from dither_shared.kinds.precision import ALPHA, memo_of
 from dither_shared.mechanisms import PGR, RAPPOR, Mechanism, PureMechanism
 from dither_shared.plan import Plan
-from dither_shared.precision import ALPHA
 
 # Candidates: texts that somebody thinks devices may have said, with the bits or buckets that each would have.
 

@@ -31,8 +31,7 @@ from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.releases import NAMES_MAX
 from dither_shared.words.alphabets import Alphabet
-from dither_shared.words.code import prefix_of
-from dither_shared.words.groups import KEPT_MAX, PROPOSED, ROWS, STANDS_OUT, folded
+from dither_shared.words.code import KEPT_MAX, PROPOSED, ROWS, STANDS_OUT, folded, prefix_of
 from dither_shared.words.prefixes import NOTHING, Start, read_prefix
 
 # Sketches: how many have a text or a prefix, asked of tallies that only know its bucket in each of a few rows.
@@ -263,7 +262,7 @@ class Proposed:
 def search(
     levels: Sequence[Level], progress: Progress = lambda done: None, alphabet: Alphabet | None = None
 ) -> Proposed:
-    """Look for texts, through all levels, by the code of an alphabet, or of letters.py."""
+    """Look for texts, through all levels, by the code of an alphabet, or of English."""
     kept = [Prefix(0, NOTHING, ())]
     texts: list[bytes] = []
     length = looked_at = 0

@@ -14,7 +14,7 @@ from dither_aggregator.web.addresses import BasePath, is_local
 from dither_aggregator.web.listeners import Listener
 from dither_aggregator.web.request_limits import Limits
 from dither_shared.errors import ConfigurationError
-from dither_shared.file_permissions import check_named
+from dither_shared.files import check_named
 
 if TYPE_CHECKING:
     from dither_aggregator.store import Store

@@ -26,8 +26,7 @@ from dither_aggregator.operations.signal_handling import FORMATS, LEVELS
 from dither_aggregator.store.document_kinds import SCOPES
 from dither_aggregator.web.request_limits import BY_ADDRESS, Network, Rate
 from dither_shared.errors import ConfigurationError
-from dither_shared.file_permissions import check_named
-from dither_shared.files import parse_toml
+from dither_shared.files import check_named, parse_toml
 from dither_shared.safe_output import behind
 
 if TYPE_CHECKING:

@@ -41,8 +41,7 @@ from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, Synthesis, pa
 from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Step, Untold, quoted
 from dither_aggregator.ask.resolving import CountedAt, TableAsked, listed
 from dither_aggregator.store import Store, StoredPlan
-from dither_shared.domains import OTHER, Buckets
-from dither_shared.domains.domain import NONE
+from dither_shared.domains import NONE, OTHER, Buckets
 from dither_shared.plan import Plan
 
 SPANS: dict[Step, tuple[int, int]] = {"day": (1, 1), "week": (WEEK_DAYS, WEEK_DAYS), "month": (28, 31)}

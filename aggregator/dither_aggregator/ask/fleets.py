@@ -22,8 +22,8 @@ from dither_aggregator.ask.language import BadQuestion, Query
 from dither_aggregator.counting import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains.number_ranges import NumberDomain
+from dither_shared.kinds.precision import QUESTION_MIN
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import QUESTION_MIN
 
 REPORTS_MIN, REPORTS_MAX = 16, 10**10
 FINE = 1.02

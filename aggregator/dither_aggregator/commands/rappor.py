@@ -36,7 +36,7 @@ from dither_aggregator.google_rappor import (
     sum_reports,
     unbelievable,
 )
-from dither_shared.precision import ALPHA
+from dither_shared.kinds.precision import ALPHA
 from dither_shared.registry import Registry
 from dither_shared.safe_output import visible
 

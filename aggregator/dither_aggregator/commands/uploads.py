@@ -12,8 +12,7 @@ from pathlib import Path
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
-from dither_shared.wire import GROUPS_MAX
-from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
+from dither_shared.wire import GROUPS_MAX, WireGroup, encode_upload, new_upload_id
 
 EXAMPLE = "dither uploads metrics.toml --number 100000 > uploads"
 NUMBER_MAX = 10_000_000

@@ -23,7 +23,6 @@ from dither_aggregator.store import Store, is_redis, open_store
 from dither_aggregator.store.records import OtherLayout, sum_refused
 from dither_aggregator.store.sqlite.schema import NAMES
 from dither_aggregator.web import http_messages
-from dither_shared import file_permissions
 from dither_shared.errors import DitherError
 from dither_shared.safe_output import visible
 
@@ -199,14 +198,14 @@ def _directory(directory: Path) -> Iterator[HealthFinding]:
         "Run this as the user that serves the store; if it is that one, give the directory and its files to it.",
     )
     try:
-        open_ = file_permissions.keep(directory, NAMES, mend=False)
-    except file_permissions.NotOurs as error:
+        open_ = files.keep(directory, NAMES, mend=False)
+    except files.NotOurs as error:
         open_ = [str(error)]
     yield HealthFinding(
         "secrecy",
         "; ".join([f"mode {mode & 0o777:o}", *open_]),
         "700, and files of mode 600",
-        not (mode & file_permissions.OTHERS_MAY or open_),
+        not (mode & files.OTHERS_MAY or open_),
         "The directory holds keys and reports of devices that can still be told apart: `chmod 700` it.",
     )
 

@@ -44,7 +44,7 @@ from dither_aggregator.web.forest_plots import Plot, SmallRow, draw, draw_rows
 from dither_aggregator.web.pages import dress
 from dither_aggregator.web.pages.days import only_xml
 from dither_aggregator.web.public_site import ABOUT, AUDIT, FEED, FILE_BYTES_MAX, MANIFEST, PART, STYLE
-from dither_shared.accounting.odds import EVEN, percent_above, sure
+from dither_shared.accounting import EVEN, percent_above, sure
 from dither_shared.domains import OTHER, Columns, NumberDomain
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro

@@ -28,7 +28,7 @@ from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.words import LONGER
 from dither_aggregator.simulate.fleet import Answers
 from dither_shared.domains import Buckets
-from dither_shared.precision import NUMBERS_MIN
+from dither_shared.kinds.precision import NUMBERS_MIN
 from dither_shared.registry import Metric
 
 _HEAD = """\

@@ -36,7 +36,7 @@ from dither_aggregator.store.records import (
     day_at,
 )
 from dither_shared.errors import reason_of
-from dither_shared.file_permissions import check_named
+from dither_shared.files import check_named
 
 DOCUMENTS_BYTES = 1024 * 1024
 """So many bytes of documents come in one record, but for a longer document."""

@@ -18,12 +18,11 @@ from math import ceil, isfinite
 from traceback import extract_tb
 from typing import Any
 
-from dither.app_process import SYSTEM
 from dither.auditing.claims import Claim, Input
-from dither.auditing.exact import Paths, law_of, outcome_of, repeats
-from dither.auditing.laws import Law, check_countable
+from dither.auditing.laws import Law, Paths, check_countable, law_of, outcome_of, repeats
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import MICRO, exp_of_micro
+from dither_shared.rng import SYSTEM
 
 LABEL_MAX = 60
 TRIES = 64

@@ -14,8 +14,11 @@ from itertools import permutations, product
 from math import inf, log, log1p, sqrt
 from typing import Any
 
-from dither.auditing.bounds import (
+from dither.auditing.claims import Claim, Exactly, Foreseen, Input
+from dither.auditing.laws import Likelier, check_countable, outcome_of
+from dither.auditing.samples import (
     Expected,
+    Spread,
     expected_bound,
     loss_bound,
     loss_p_value,
@@ -23,11 +26,6 @@ from dither.auditing.bounds import (
     never_p_value,
     roughly_expected,
 )
-from dither.auditing.claims import Claim, Foreseen, Input
-from dither.auditing.exact import outcome_of
-from dither.auditing.exactness import Exactly
-from dither.auditing.laws import Likelier, check_countable
-from dither.auditing.spreading import Spread
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
 

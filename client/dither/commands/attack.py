@@ -7,18 +7,13 @@ import random
 from importlib.resources import files
 from pathlib import Path
 
-from dither.app_process import SYSTEM
-from dither.attacking.attacks import ATTACKS, attack, broken
-from dither.attacking.guessing import can_be_read
-from dither.attacking.page import page
-from dither.attacking.tables import document, table
-from dither.attacking.trials import Trial
-from dither.auditing.spreading import in_turn, over_cores
-from dither.writing.output import check_writable, progress, speak_utf8, write
-from dither.writing.page import to_html
+from dither.attacking.attacks import ATTACKS, attack, broken, document, page, table
+from dither.attacking.trials import Trial, can_be_read
+from dither.auditing.samples import in_turn, over_cores
+from dither.writing import check_writable, progress, speak_utf8, to_html, write
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry
-from dither_shared.rng import Rng
+from dither_shared.rng import SYSTEM, Rng
 
 EXAMPLE = "dither attack metrics.toml --html attacks.html"
 

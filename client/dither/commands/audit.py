@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dither.auditing import adapters
-from dither.auditing.auditing import ALPHA, ERROR, Claims, Sampling, audit
-from dither.auditing.claims import Claim, Never, Repetition
-from dither.auditing.devices import device_claims
-from dither.auditing.linking import POPULATION, linking_claims
-from dither.auditing.plans import claims_of
-from dither.auditing.spreading import over_cores
-from dither.auditing.tables import Audited, document, page, table
-from dither.auditing.traced import draws_claim
-from dither.writing.output import check_writable, progress, speak_utf8, write
-from dither.writing.page import to_html
+from dither.auditing.auditing import ALPHA, ERROR, Audited, Claims, Sampling, audit, document, page, table
+from dither.auditing.claims import Claim, Never, Repetition, claims_of
+from dither.auditing.devices import device_claims, draws_claim
+from dither.auditing.memos import POPULATION, linking_claims
+from dither.auditing.samples import over_cores
+from dither.writing import check_writable, progress, speak_utf8, to_html, write
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry, utc_today
 

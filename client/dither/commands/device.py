@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
-from dither.app_process import SYSTEM
 from dither.device.agreement import EVERYTHING, Agreement, Refusals, agreed_metrics
 from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox, SendSchedule
@@ -21,6 +20,7 @@ from dither.status import day_of
 from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
 from dither_shared.registry import Registry
+from dither_shared.rng import SYSTEM
 from dither_shared.terms import Terms
 
 EXAMPLE = "dither device inspect ~/.local/share/dither/example"

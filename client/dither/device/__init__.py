@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 from dither.device.agreement import EVERYTHING, REFUSED_NAME, Agreement, Refusals
 from dither.device.file import DAY_S, DURABLE_WAIT_S, WAIT_S, DeviceBusy, DeviceFile
-from dither.device.outbox import BuiltUpload, Outbox, Sending, SendSchedule
-from dither.device.recording import Answer, Budget, Days, Silence, SkipReason, SkipReasons, Slots, day_number
+from dither.device.outbox import BuiltUpload, Outbox, Sending, SendSchedule, notice_clock
+from dither.device.recording import Budget, Days, Silence, SkipReason, SkipReasons, Slots, day_number
 from dither.device.schema import FILE_NAME, DeviceDamaged, DeviceFault, DeviceUnusable, OtherVersion
 from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
@@ -106,9 +106,10 @@ class Device:
         """The directory of the file, or None for a device in memory."""
         self.hidden = any(metric.hidden for metric in registry.metrics.values())
         """Whether the presence of a metric is hidden: it may open or close a period, also an expired one's."""
-        self._measured = [
+        self.measured = [
             metric for metric in registry.metrics.values() if metric.measures not in ("", "session_length")
         ]
+        """The metrics that it answers itself, of its days of use."""
         self._quiet_days = registry.quiet_days if self.directory else 0
         self._begun = False
         self._refusals = Refusals(directory)
@@ -170,7 +171,15 @@ class Device:
                 reason = Silence.REFUSED
             else:
                 try:
-                    reason = self._take(metric, read, delay)
+                    with self._file.transaction(keeps_era=True):
+                        notice_clock(self._send_schedule, self._outbox, self._days)
+                        # In a false future a receipt that another process gets may bring back a day without answers.
+                        lasts = self._days.today() == self._file.day
+                        reason = self._slots.record(metric, read)
+                        if reason is None:
+                            self._send_schedule.planned(delay)
+                        known = reason or Silence.ANSWERED
+                        self._file.learn(metric.name, known, all_day=lasts and known is Silence.ANSWERED)
                 except (sqlite3.Error, DeviceBusy, DeviceFault):
                     reason = self._file.lately(metric.name)
                     if reason is None:
@@ -181,25 +190,13 @@ class Device:
         self._file.noted[word] += 1
         return word
 
-    def _take(self, metric: Metric, answer: Answer, delay: Callable[[], float]) -> Silence | None:
-        with self._file.transaction(keeps_era=True):
-            self._notice_clock()
-            reason = self._slots.record(metric, answer)
-            if reason is None:
-                self._send_schedule.planned(delay)
-            known = reason or Silence.ANSWERED
-            # In a false future a receipt that another process gets may bring the device back to a day without answers.
-            holds = known is Silence.ANSWERED and self._days.today() == self._file.day
-            self._file.learn(metric.name, known, all_day=holds)
-        return reason
-
     def use(self, delay: Callable[[], float] = _at_once) -> bool:
         """Keep that the device is used today, and answer what it measures itself; return whether a report waits now.
 
         The first use of a day does: all others write nothing. Nothing is kept unless the person agreed to a metric that
         measures it.
         """
-        if not self._measured or self._file.recall(_USE):
+        if not self.measured or self._file.recall(_USE):
             return False
         from dither.device.uses import DaysOfUse  # most registries measure nothing
 
@@ -207,7 +204,7 @@ class Device:
             self.keep_refusals()
         answered = False
         with self._file.transaction(keeps_era=True):
-            self._notice_clock()
+            notice_clock(self._send_schedule, self._outbox, self._days)
             measured = [metric for metric in self._wanted() if self._agreement.allows(metric)]
             days = DaysOfUse(self._file, self._days)
             used = days.mark() if measured else None
@@ -230,7 +227,7 @@ class Device:
         today, refused = self._days.today(), self._agreement.refused()
         return [
             metric
-            for metric in self._measured
+            for metric in self.measured
             if today < day_number(metric.expires) and not self._agreement.refuses(metric.name, metric.name in refused)
         ]
 
@@ -253,11 +250,6 @@ class Device:
                 self._file.learn(metric.name, reason or Silence.ANSWERED)
         return reason.value if reason else ""
 
-    def _notice_clock(self) -> None:
-        self._days.notice()
-        self._send_schedule.notice_clock()
-        self._outbox.notice_clock()
-
     # Uploading.
 
     def begin(self) -> None:
@@ -269,7 +261,7 @@ class Device:
             self._file.set("quiet_days", self._quiet_days)  # for `dither device`
             self._outbox.take_up(self._registry.metrics)
             self._budget.prepare_all()
-            if not self._measured:  # it may have expired by a false clock alone: then a use tells
+            if not self.measured:  # it may have expired by a false clock alone: then a use tells
                 self._forget_use()
         self._begun = True
 
@@ -279,7 +271,7 @@ class Device:
             self.keep_refusals()
         with self._file.transaction(keeps_era=True):
             self._file.keep_noted()
-            self._notice_clock()
+            notice_clock(self._send_schedule, self._outbox, self._days)
             self._outbox.see_clock()
             self._slots.open_periods()
             due, held_until = self._outbox.due(), self._send_schedule.held_until()

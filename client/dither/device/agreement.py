@@ -20,8 +20,7 @@ from datetime import date
 
 from dither.device.file import DeviceFile
 from dither.device.schema import FILE_NAME
-from dither_shared.file_permissions import NO_LINK
-from dither_shared.files import StrPath
+from dither_shared.files import NO_LINK, StrPath
 from dither_shared.frozen import frozen, replaced
 from dither_shared.registry import LINKED_MAX, Metric, Registry
 from dither_shared.terms import DeviceTerms, Terms

@@ -493,7 +493,8 @@ class DeviceFile:
     def _give(self, lock: app_process.Lock) -> None:
         if lock is self._lock:
             self._calls -= 1
-            if not self._calls and self.directory and app_process.comes_untold():
+            # Asked here first: this is the end of each call, and most apps run without uWSGI.
+            if not self._calls and self.directory and "uwsgi" in sys.modules and app_process.comes_untold():
                 self._close()
         lock.release()
 

@@ -23,8 +23,7 @@ from dither.device.recording import RETIRED_DAYS, Budget, Days, drop_slots
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
-from dither_shared.wire import GROUPS_MAX
-from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
+from dither_shared.wire import GROUPS_MAX, WireGroup, encode_upload, new_upload_id
 
 GIVE_UP_S = 6 * DAY_S
 """A sent upload is given up a day before the aggregator forgets its id: a later copy could be counted twice."""
@@ -352,10 +351,12 @@ class SendSchedule:
         when: float | None = state.get("planned")
         if when is None:
             when = now + delay()
-            self._plan(when)
         elif now < (made := state["planned_at"]):  # the clock was set back: nothing waits longer than it would
             when = now + min(delay(), when - made)
-            self._plan(when)
+        else:
+            return when
+        self._file.set("planned", when)
+        self._file.set("planned_at", now)
         return when
 
     def _plan(self, when: float | None) -> None:
@@ -447,6 +448,13 @@ class SendSchedule:
 
     def _holder(self) -> str:
         return f"{os.getpid()} {self._token}"
+
+
+def notice_clock(schedule: SendSchedule, outbox: Outbox, days: Days) -> None:
+    """Let all that depends on the clock take note of where it reads earlier than before."""
+    schedule.notice_clock()
+    outbox.notice_clock()
+    days.notice()
 
 
 def moment(seconds: float | None) -> datetime | None:

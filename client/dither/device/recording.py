@@ -296,18 +296,18 @@ class Budget:
 
     # Recording.
 
-    def bears(self, metric: Asked, committed: int, has_memo: bool) -> bool:
-        """Tell whether one more answer of a metric that is committed to so much fits."""
+    def bears(self, metric: Asked, committed: int, has_memo: bool, epsilon: int) -> bool:
+        """Tell whether one more answer of a metric that is committed to so much fits, of all that `epsilon` allows."""
         if metric.memoized and has_memo:
             return True  # all its answers were reserved when it began
-        fits = committed or (metric.name in self._registry.metrics and self._everything_fits())
+        fits = committed or (metric.name in self._registry.metrics and self._everything_fits(epsilon))
         if not (fits or self._fits(metric.name, metric.reservation)):
             return False
         # A memo begins with all of its answers left, or not at all.
         needed = metric.reservation if metric.memoized else metric.charge
         return committed + needed <= metric.reservation
 
-    def _everything_fits(self) -> bool:
+    def _everything_fits(self, epsilon: int) -> bool:
         """Tell whether the device's epsilon bears all that every metric may reserve: the usual case, and a quick one.
 
         No answer that is taken changes it.
@@ -317,7 +317,7 @@ class Budget:
             reserved = dict(self._file.execute("SELECT name, MAX(spent, reserved) FROM metric").fetchall())
             for name, metric in self._registry.metrics.items():
                 reserved[name] = max(reserved.get(name, 0), metric.reservation)
-            fits = sum(reserved.values()) <= self.epsilon()
+            fits = sum(reserved.values()) <= epsilon
             self._file.learn("everything fits", fits)
         return fits
 
@@ -645,6 +645,7 @@ class SkipReasons:
         assert row
         spent, *terms, agreed, refused, leaves, plan = row[:8]
         replaceable, charge, built, has_memo, building, retired, used_until, next_scheduled, left_today = row[8:]
+        epsilon = self._budget.epsilon()
         if self._agreement.refuses(metric.name, bool(refused)):
             return SkipReason(Silence.REFUSED)
         if not self._agreement.covers(metric, agreed or ""):
@@ -670,7 +671,7 @@ class SkipReasons:
             return SkipReason(Silence.UNSCHEDULED, next_scheduled)
         if leaves is not None and (built or left_today or leaves > today):
             return SkipReason(Silence.WAITING)
-        if not self._budget.bears(metric, (spent or 0) + building + charge, bool(has_memo)):
+        if not self._budget.bears(metric, (spent or 0) + building + charge, bool(has_memo), epsilon):
             return SkipReason(Silence.SPENT)
         return _NO_REASON[Step.FILL if leaves is None else Step.MAKE_ROOM]
 
@@ -817,16 +818,14 @@ class Slots:
         """
         day = self._days.today()
         ends = end_of_period(metric, day)
-        cells = metric.cells
-        cell = (
-            cells.of_device(self._cohort())
-            if cells.lasting
-            else cells.draw(self._rng, self.public if cells.public > 1 else 0)
-        )
-        named = cell if cells.several else None
-        charge, key, report = self._randomize(metric, answer, cell)
+        cells, cell = metric.cells, None
+        if cells.lasting:
+            cell = cells.of_device(self._cohort())
+        elif cells.several:
+            cell = cells.draw(self._rng, self.public if cells.public > 1 else 0)
+        charge, key, report = self._randomize(metric, answer, cell or 0)
         leaves, replaceable = (ends, 1) if metric.hidden else (0, 0)
-        row = (metric.name, metric.plan.digest, charge, key, named, report, leaves, replaceable)
+        row = (metric.name, metric.plan.digest, charge, key, cell, report, leaves, replaceable)
         self._file.execute("INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         self._days.use(metric.name, period_start(day, metric.period_days), ends)
 
@@ -835,20 +834,22 @@ class Slots:
 
         The class only so long: else the file would tell the present answer. Reports of a metric are equally long.
         """
-        answer_class = metric.class_of(answer, cell, self._rng_of_class(metric))
-        charge, key, rng = metric.charge, None, self._rng
+        cells, charge, key = metric.cells, metric.charge, None
+        rng = self._rng_of_class(metric) if metric.memoized else self._rng
+        answer_class = metric.kind.class_of(answer, metric.asked.domain, cells, cell, rng)
+        mechanism = cells.mechanism_of(cell)
         if metric.memoized:
             # In hex: decimals of so many digits may be refused, by a setting of the host's.
             key, charge = self._budget.pay_class(metric, f"{answer_class:x}")
-            answer_class = int(key, 16)
             rng = keyed_rng(self._secret(), f"{metric.plan.memo_key} {key}".encode("ascii"))
-        mechanism = metric.cells.mechanism_of(cell)
-        report = mechanism.repeat(mechanism.first_stage.randomize(answer_class, rng), self._rng)
+            report = mechanism.repeat(mechanism.first_stage.randomize(int(key, 16), rng), self._rng)
+        else:
+            report = mechanism.randomize(answer_class, rng)
         return charge, key if charge else None, json.dumps(mechanism.shape.to_wire(report)).ljust(SYMBOL_DIGITS)
 
     def _rng_of_class(self, metric: Metric) -> Rng:
-        """Return the coins that a class may need: of a memoized answer they always fall alike."""
-        if not (metric.memoized and metric.kind.rounds):
+        """Return the coins that the class of a memoized answer may need: they always fall alike."""
+        if not metric.kind.rounds:
             return self._rng
         return keyed_rng(self._secret(), f"{metric.plan.memo_key} class".encode("ascii"))
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import cache
 
 from dither.app_process import WARNING, say
-from dither_shared import file_permissions
+from dither_shared import files
 from dither_shared.errors import DitherError
 from dither_shared.files import StrPath
 
@@ -126,14 +126,14 @@ _logged: set[str] = set()
 
 def _keep(directory: StrPath, mend: bool) -> None:
     try:
-        noticed = file_permissions.keep(directory, _NAMES, mend=mend)
-    except file_permissions.NotOurs as error:
+        noticed = files.keep(directory, _NAMES, mend=mend)
+    except files.NotOurs as error:
         raise DeviceUnusable(f"the device file in {directory} cannot be used: {error}") from None
     for sentence in noticed:
         if sentence not in _logged:
             _logged.add(sentence)
             say(WARNING, "%s", sentence)
-    file_permissions.make_file(f"{directory}/{FILE_NAME}")
+    files.make_file(f"{directory}/{FILE_NAME}")
 
 
 def _close_unchanged(db: sqlite3.Connection, path: str) -> None:

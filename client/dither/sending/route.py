@@ -6,8 +6,7 @@ import os
 from os import PathLike
 
 from dither_shared.errors import ConfigurationError
-from dither_shared.file_permissions import absolute
-from dither_shared.files import StrPath
+from dither_shared.files import StrPath, absolute
 from dither_shared.frozen import frozen
 from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.wire import PATH

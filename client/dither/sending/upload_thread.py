@@ -22,7 +22,7 @@ from enum import Enum
 from math import inf
 
 from dither import app_process
-from dither.app_process import DEBUG, WARNING, jitter, say
+from dither.app_process import DEBUG, WARNING, say
 from dither.device import DAY_S, ERASE_AGAIN_S, BuiltUpload, Device, DeviceFault, DeviceUnusable, Look
 from dither.device.file import DURABLE_WAIT_S, WAIT_S, left_s, within
 from dither.device.outbox import NO_ANSWER_YET
@@ -30,8 +30,9 @@ from dither.device.schema import SENDER_NAME
 from dither.sending.transport import Answer, Outcome, Transport
 from dither.status import CLOSED
 from dither_shared.errors import DitherError
-from dither_shared.file_permissions import NO_LINK
+from dither_shared.files import NO_LINK
 from dither_shared.frozen import frozen, replaced
+from dither_shared.rng import jitter
 
 # The states of the thread.
 
@@ -462,7 +463,7 @@ class Uploader:
         """Let the thread look."""
         self._called = True  # it looks once more where it has the lock for too long
         changed = self._changed
-        if changed.acquire(timeout=left_s(WAKE_WAIT_S)):
+        if changed.acquire(blocking=False) or changed.acquire(timeout=left_s(WAKE_WAIT_S)):
             self.wakes = not self._start_thread() or self._forks > 0
             changed.release()
 

@@ -10,9 +10,8 @@ test, may override both. Without pytest, FakeAggregator stands alone, and so doe
 ask_crowd: simulated devices, and what their reports tell.
 """
 
-from dither.testing.aggregator import FakeAggregator
+from dither.testing.aggregator import FakeAggregator, Request
 from dither.testing.crowd import ask_crowd, new_metric
-from dither.testing.loopback import Request
 from dither.testing.offline_telemetry import Recorded, TelemetryForTests
 
 __all__ = ["FakeAggregator", "Recorded", "Request", "TelemetryForTests", "ask_crowd", "new_metric"]

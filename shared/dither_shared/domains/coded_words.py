@@ -11,8 +11,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.text_normalization import JOINERS, folded, normal, unseen
 from dither_shared.words.alphabets import alphabet_of
-from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
-from dither_shared.words.groups import ROWS, Groups
+from dither_shared.words.code import NONE_BYTE, OTHER_BYTE, ROWS, Groups
 
 UNTYPED = (OTHER_BYTE, NONE_BYTE)
 """Codes have this in the place of UNTEXTS."""
@@ -20,7 +19,7 @@ UNTYPED = (OTHER_BYTE, NONE_BYTE)
 
 @frozen
 class Coded(TypedTexts):
-    """Texts by their code, of which each report tells a prefix or the whole, hashed: words/groups.py.
+    """Texts by their code, of which each report tells a prefix or the whole, hashed: words/code.py.
 
     Texts are told apart without white space around them.
     """
@@ -36,7 +35,7 @@ class Coded(TypedTexts):
     hidden: bool = False
     characters_max: int = VALUE_CHARACTERS_MAX
     alphabet: str = ""
-    """The digest of the table by which texts are coded; of none for that of letters.py."""
+    """The digest of the table by which texts are coded; of none for that of English."""
 
     def __post_init__(self) -> None:
         if type(self.casefold) is not bool or type(self.hidden) is not bool:

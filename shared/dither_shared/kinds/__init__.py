@@ -1,4 +1,4 @@
-"""The kinds of metrics, by name: one file each. All other code asks a kind what it asks for."""
+"""The kinds of metrics, by name: of listed values in one file, the others in one each. All else asks a kind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dither_shared.kinds.kind import Answer, Asked, Kind, Offer, PublicColumn
 from dither_shared.light_typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dither_shared.kinds.choice import ChoiceKind
-    from dither_shared.kinds.choices import ChoicesKind
-    from dither_shared.kinds.flag import FlagKind
+    from dither_shared.kinds.listed import ChoiceKind, ChoicesKind, FlagKind
     from dither_shared.kinds.number import NumberKind
     from dither_shared.kinds.table import TableKind
     from dither_shared.kinds.text import TextKind
@@ -32,8 +30,11 @@ __all__ = [
 ]
 
 _PLACES = {
-    name: f"{__name__}.{name}:{name.capitalize()}Kind"
-    for name in ("flag", "choice", "choices", "number", "table", "text", "words")
+    name: f"{__name__}.{module}:{name.capitalize()}Kind"
+    for name, module in {
+        **dict.fromkeys(("flag", "choice", "choices"), "listed"),
+        **{name: name for name in ("number", "table", "text", "words")},
+    }.items()
 }
 KINDS = Installed[Kind[Any, Any]]("dither.kinds", _PLACES, lambda kind: kind())
 

@@ -24,10 +24,18 @@ from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import Cells
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.kinds.kind import Asked
-from dither_shared.kinds.precision import TAILS, CountNoise, KindPrecision, with_tails
+from dither_shared.kinds.precision import (
+    MEANS_MIN,
+    NUMBERS_MIN,
+    SIDES,
+    TAILS,
+    CountNoise,
+    KindPrecision,
+    Told,
+    with_tails,
+)
 from dither_shared.mechanisms import PureMechanism, SquareWave
 from dither_shared.mechanisms.two_level import TwoLevel
-from dither_shared.precision import MEANS_MIN, NUMBERS_MIN, SIDES, Told
 from dither_shared.rng import SCALE
 
 Floats = Sequence[float]

@@ -1,26 +1,106 @@
 """How precisely reports of each kind are read, and what made-up reports and the noise of a release do to that.
 
-Planning, releases and audits ask it, and no device: dither-aggregator brings it. A kind of another distribution has a
-class here by an entry point of the group `dither.precisions`, under the kind's name.
+First how small a share n reports can show, then shares of listed values and texts, then words that nobody lists.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from math import log, sqrt
+from functools import cache
+from math import ceil, log, prod, sqrt
+from statistics import NormalDist
 from typing import Any, Generic, Protocol, TypeVar
 
 from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import Cells
-from dither_shared.domains import Domain, TextDomain, Values
+from dither_shared.domains import Coded, Domain, TextDomain, Values
 from dither_shared.errors import ConfigurationError
-from dither_shared.frozen import replaced
+from dither_shared.frozen import frozen, replaced
 from dither_shared.installed import Installed
 from dither_shared.kinds.kind import Asked, Kind
 from dither_shared.mechanisms import RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism
-from dither_shared.precision import Told
+from dither_shared.words.code import KEPT_MAX, PROPOSED, STANDS_OUT, Layout
+
+# How small a share n reports can show: the noise floor, the critical share and the detectable share.
+#
+#     noise floor     s0 = sqrt(q (1 - q) / n) / (p - q)      the standard error of a value that nobody has
+#     critical        z(1 - alpha / d) s0                     an estimate above it is not noise: with all d values
+#                                                             watched, noise passes it once in 1 / alpha times at most
+#     detectable      (z(1 - alpha / d) + z(power)) s0        a value with this share passes it with that power
+#
+# A value whose true share is just critical is seen half of the time. alpha is 5 %, the power 80 %. These are planning
+# figures, by the normal law: it holds where a bit or symbol is expected thousands of times, n q; at a hundred times
+# noise passes the critical share some times as often. The aggregator computes both from the binomial law.
+
+ALPHA = 0.05
+POWER = 0.8
+
+NUMBERS_MIN = 3_000
+"""Fewer devices tell nothing of quantiles: the bounds of a shape hold less often than they say."""
+MEANS_MIN = 300
+"""A mean alone needs fewer: a sum of so many bounded terms is nearly normal."""
+QUESTION_MIN = 300
+"""The same of one question of a table: shares of its columns, and what goes with what."""
+
+DETECTABLE = "detectable share"
+"""The name of what most kinds tell."""
+
+_NORMAL = NormalDist()
+SIDES = 2 * _NORMAL.inv_cdf(1 - ALPHA / 2)
+"""The width of a 95 % interval, in standard errors."""
+
+
+@frozen
+class Told:
+    """The least that so many reports tell: what it is, and its size as a part of 1."""
+
+    what: str
+    part: float
+    least: float = 0.0
+    """The part that no number of reports goes below."""
+
+    def times_as_many(self, part: float) -> float | None:
+        """Return how many times as many reports tell a part so small; None where none do."""
+        return ((self.part - self.least) / (part - self.least)) ** 2 if part > self.least else None
+
+    def __str__(self) -> str:
+        return "nothing" if self.part > 1 else percent(self.part)
+
+
+def percent(part: float) -> str:
+    """Return a part of 1 in percent, with two digits that count."""
+    return "100 %" if 0.995 <= part < 1.005 else f"{100 * part:.2g} %" if part < 1 else f"{100 * part:,.0f} %"
+
+
+class Noisy(Protocol):
+    """A mechanism, or a metric, whose estimates of zero have this variance, times n."""
+
+    @property
+    def noise_variance(self) -> Fraction:
+        """Return it."""
+
+
+def noise_floor(noisy: Noisy, n: int) -> float:
+    """Return the standard error of a share of zero among n >= 1 reports; for texts as if no two had a bit in common."""
+    return sqrt(noisy.noise_variance / n)
+
+
+def critical_share(noisy: Noisy, d: int, n: int) -> float:
+    """Return about the least estimate that n >= 1 reports tell from noise, whichever of d values it is of."""
+    return -_NORMAL.inv_cdf(ALPHA / d) * noise_floor(noisy, n)
+
+
+def detectable_share(noisy: Noisy, d: int, n: int) -> float:
+    """Return about the true share that n >= 1 reports tell from noise in 80 % of cases."""
+    return critical_share(noisy, d, n) + _NORMAL.inv_cdf(POWER) * noise_floor(noisy, n)
+
+
+# How precisely reports of each kind are read, and what made-up reports and the noise of a release do to that.
+#
+# Planning, releases and audits ask it, and no device: dither-aggregator brings it. A kind of another distribution has a
+# class here by an entry point of the group `dither.precisions`, under the kind's name.
 
 D = TypeVar("D", bound=Domain)
 
@@ -170,16 +250,153 @@ def memo_of(mechanism: Mechanism) -> RAPPOR | MemoizedTwoLevel:
     return mechanism if isinstance(mechanism, RAPPOR) else MemoizedTwoLevel.of(mechanism)
 
 
+# How many devices a word needs, before anything is sent.
+#
+# A word of share f is named when it stands out in each level that its code reaches, and passes the verification group's
+# line. In a group with n reports its estimate is about normal, with mean f and the standard error e of a word that
+# nobody has, so it passes a line of t standard errors with probability Phi(f / e - t). The lines are
+#
+#     a level         STANDS_OUT, or where more than KEPT_MAX noisy prefixes pass that, what so many pass
+#     verification    z(1 - .05 / 100), for two-sided intervals of the 50 texts that a search usually proposes
+#
+# and the groups have different reports, so the probabilities multiply. All of them depend on f / e alone: a word of
+# half the share needs four times the devices.
+
+USUAL_BITS = 30
+"""The code of a word of seven letters."""
+FALSE_WORDS = 0.05
+SURE_OF_N = 10
+"""As `analysis.released` of an aggregator has it."""
+SIGNAL_MAX = 1_000.0
+WIDEST = 4
+"""Standard deviations by which the report that supports the most texts of a list passes the mean of all."""
+
+
+def devices_needed(share: float, noise_variance: float, layout: Layout, bits: int = USUAL_BITS) -> int:
+    """Return the fewest reports with which a word of this share is named with probability POWER, about.
+
+    `noise_variance` is that of one report, for a word that nobody has; `bits` is the length of the word's code.
+    """
+    return ceil(noise_variance * (signal_needed(layout, bits) / share) ** 2)
+
+
+@cache
+def signal_needed(layout: Layout, bits: int = USUAL_BITS) -> float:
+    """Return the share of such a word in standard errors: those that a group of all reports would have."""
+    few, many = 0.0, SIGNAL_MAX
+    while many - few > few / 10_000:
+        signal = (few + many) / 2
+        few, many = (few, signal) if _power(signal, layout, bits) >= POWER else (signal, many)
+    return many
+
+
+def told_named(layout: Layout, cells: Cells, n: int) -> Told:
+    """Return the share of a word that n >= 1 reports name with probability POWER, about, if its code has USUAL_BITS."""
+    every = PureMechanism.of(cells.mechanism_of(0)).noise_variance
+    return Told(DETECTABLE, signal_needed(layout) * sqrt(every / n))
+
+
+def verification_line() -> float:
+    """Return the standard errors of the verification group that a word passes."""
+    return -NormalDist().inv_cdf(FALSE_WORDS / PROPOSED / 2)
+
+
+def _power(signal: float, layout: Layout, bits: int) -> float:
+    """Return the probability that a word is named whose share is so many standard errors of all reports."""
+    normal = NormalDist()
+    lines = [*_lines(layout.levels, bits), verification_line()]
+    weights = (*layout.weights[: len(lines) - 1], layout.weights[-1])
+    parts = [weight / sum(layout.weights) for weight in weights]
+    return prod(normal.cdf(signal * sqrt(part) - line) for part, line in zip(parts, lines, strict=True))
+
+
+def _lines(levels: Sequence[int], bits: int) -> list[float]:
+    """Return the lines of the levels that a code of so many bits reaches, up to the first at which it has ended."""
+    lines = []
+    looked_at = 1
+    for before, level in zip((0, *levels), levels, strict=False):
+        looked_at <<= level - before
+        lines.append(max(STANDS_OUT, -NormalDist().inv_cdf(min(KEPT_MAX / looked_at, 0.5))))
+        if level >= bits:
+            break
+        looked_at = KEPT_MAX
+    return lines
+
+
+def searched_from(cells: Cells, noise: CountNoise) -> int:
+    """Return from about how many reports on, of all groups together, the search of a release reads every level.
+
+    It reads a row whose noisy number of reports is SURE_OF_N times the error that the noise gives it.
+    """
+    weights = sum(part.cells * part.weight for part in cells.parts)
+    *levels, _ = cells.parts
+    return ceil(
+        max(SURE_OF_N * sqrt(part.mechanism.shape.size * noise.variance) * weights / part.weight for part in levels)
+    )
+
+
+class WordsPrecision(TextPrecision):
+    """Words that are found without a list."""
+
+    def unpublished(self, asked: Asked) -> str:
+        """Return "": which words are looked up in a release is found in noisy counts."""
+        return ""
+
+    def released_names(self, asked: Asked) -> tuple[str, ...]:
+        """Return nothing: each release has names of its own."""
+        return ()
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+        """Return that of a text that is looked up, among as many as usual, and of the level with the fewest reports.
+
+        A report of the verification group supports about `width` of the usual texts at most, and noise is for so many
+        counts.
+        """
+        weights = sum(part.cells * part.weight for part in cells.parts)
+        *levels, last = cells.parts
+        points = PureMechanism.of(last.mechanism)
+        q, told = float(points.q), n * last.cells * last.weight / weights
+        width = 1 + PROPOSED * q + WIDEST * sqrt(PROPOSED * q * (1 - q))
+        looked_up = sqrt(1 + width**2 * noise.variance * last.cells * (1 + q**2) / (told * q * (1 - q)))
+        return looked_up, max(noise.wider(points, max(1, n * part.weight // weights)) for part in levels)
+
+    def noise_variance(self, cells: Cells) -> Fraction:
+        """Return that of the verification group, of a text that nobody has."""
+        total = sum(part.cells * part.weight for part in cells.parts)
+        last = cells.parts[-1]
+        noise = PureMechanism.of(last.mechanism).noise_variance
+        return noise * Fraction(total, last.cells * last.weight)
+
+    def tells(self, asked: Asked, n: int) -> Told:
+        """Return the share of a word of usual length that is named: its levels must propose it first."""
+        weights = tuple(part.weight for part in asked.cells.parts)
+        return told_named(Layout(Coded.of(asked.domain).levels, weights), asked.cells, n)
+
+    def poisoning(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
+        """Return that of the share of a text that is looked up: in the verification group, from all of its rows.
+
+        With B buckets it is the mean of w = (B (S - q) / (p - q) - 1) / (B - 1). To be named the text must be proposed
+        as well, by reports of the levels.
+        """
+        last = cells.parts[-1]
+        share = Fraction(last.cells * last.weight, sum(part.cells * part.weight for part in cells.parts))
+        points = PureMechanism.of(last.mechanism)
+        p, q, others = points.p, points.q, points.d - 1
+        up, down = ((points.d * weight / (p - q) - sign) / others for weight, sign in ((1 - q, 1), (q, -1)))
+        return (Worth("a text", up, down, share, stands_out=True),)
+
+
+# All of them.
+
 PRECISIONS = Installed[type[KindPrecision[Any]]](
     "dither.precisions",
     {
         "flag": FlagPrecision,
         **dict.fromkeys(("choice", "choices"), ListedPrecision),
         "text": TextPrecision,
-        **{
-            name: f"dither_shared.kinds.{name}_precision:{name.capitalize()}Precision"
-            for name in ("number", "table", "words")
-        },
+        "words": WordsPrecision,
+        "number": "dither_shared.kinds.number_precision:NumberPrecision",
+        "table": "dither_shared.kinds.table_precision:TablePrecision",
     },
 )
 """By the name of a kind."""

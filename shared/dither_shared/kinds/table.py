@@ -32,9 +32,8 @@ from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of, 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import digits
 from dither_shared.frozen import replaced
-from dither_shared.kinds.edges import read_edges, read_ends
 from dither_shared.kinds.kind import Asked, Kind, Offer, PublicColumn, read_epsilon
-from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of
+from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of, read_edges, read_ends
 from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng

@@ -3,7 +3,7 @@
     cell    the share of a cell that nobody is in
     rate    P(b | a) = r = 1/2, where a tenth of all have the value a in one column, and b is a value of the other
 
-A report supports a symbol with probability p or q (pure.py), and two of them with `one` where the answer is one of the
+A report supports a symbol with probability p or q, and two of them with `one` where the answer is one of the
 two, else with `neither` (PairLaw). With weights g of the symbols and shares f, the supported weights have the variance
 
     sum g_v^2 s_v + sum over v != w of g_v g_w [ neither + (one - neither)(f_v + f_w) ] - (sum g_v s_v)^2
@@ -23,10 +23,9 @@ from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
 from dither_shared.domains.columns import Columns, symbols_of
 from dither_shared.kinds.kind import Asked
-from dither_shared.kinds.precision import CountNoise, KindPrecision, with_tails
+from dither_shared.kinds.precision import QUESTION_MIN, SIDES, CountNoise, KindPrecision, Told, with_tails
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.two_level import OneShot
-from dither_shared.precision import QUESTION_MIN, SIDES, Told
 
 GROUP, RATE = 0.1, 0.5
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
-from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, TextDomain, Verbatim
 from dither_shared.domains.hashed_texts import Read
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
+from dither_shared.hashing import BITS_MAX, HASHES_MAX
 from dither_shared.kinds.kind import (
     CANDIDATES_MAX,
     FRESH_ONLY,

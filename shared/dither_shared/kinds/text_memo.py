@@ -15,7 +15,7 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
-from dither_shared.accounting.linking import linked_share
+from dither_shared.accounting import linked_share
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import replaced

@@ -2,7 +2,7 @@
 
 Each report draws a group and one of four rows, publicly and before the answer is looked at. A level's reports tell so
 many first bits of the text's code, the verification group's the whole text; either is hashed into the row's buckets and
-sent as a point for the bucket (PGR). Groups have unequal shares of the reports: words/groups.py says which. Reports are
+sent as a point for the bucket (PGR). Groups have unequal shares of the reports: words/code.py says which. Reports are
 fresh: a memo of a hundred thousand points would be a fingerprint.
 """
 
@@ -20,7 +20,7 @@ from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 from dither_shared.words.alphabets import ALPHABETS, load
-from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout
+from dither_shared.words.code import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout
 
 if TYPE_CHECKING:
     from dither_shared.toml_tables import TomlTable

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dither_shared.errors import InvalidParameter
 from dither_shared.installed import load
 from dither_shared.light_typing import TYPE_CHECKING, Any
-from dither_shared.mechanisms.mechanism import DEVICES, Mechanism
-from dither_shared.mechanisms.memoized import Memoized
-from dither_shared.mechanisms.pure import MechanismRequest, PureMechanism
+from dither_shared.mechanisms.mechanism import DEVICES, Mechanism, MechanismRequest, Memoized, PureMechanism
 
 if TYPE_CHECKING:
     from dither_shared.mechanisms.automatic_choice import MECHANISMS, choose, serving

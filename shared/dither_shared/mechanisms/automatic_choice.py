@@ -19,10 +19,9 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import digits
 from dither_shared.light_typing import Final
 from dither_shared.mechanisms.grr import GRR
-from dither_shared.mechanisms.mechanism import DEVICES, Mechanism
+from dither_shared.mechanisms.mechanism import DEVICES, REPORT_BITS_MAX, Mechanism, MechanismRequest, PureMechanism
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.mechanisms.privset import PrivSet
-from dither_shared.mechanisms.pure import REPORT_BITS_MAX, MechanismRequest, PureMechanism
 from dither_shared.mechanisms.rappor import RAPPOR
 from dither_shared.mechanisms.subset import SubsetSelection
 from dither_shared.mechanisms.two_level import MemoizedTwoLevel
@@ -37,7 +36,6 @@ from dither_shared.mechanisms.window import SquareWave
 #     R(n) = sum over both levels of c (1 - (1 - m / c)^n) / n
 #
 # It is computed in decimal numbers, which every machine rounds alike.
-
 
 _DIGITS = digits(50)
 _RARE = Fraction(1, 10**20)

@@ -19,7 +19,7 @@ from functools import cached_property
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
 from dither_shared.light_typing import Self
-from dither_shared.mechanisms.pure import MechanismRequest, PairLaw
+from dither_shared.mechanisms.mechanism import MechanismRequest, PairLaw
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Symbols
@@ -59,10 +59,6 @@ class GRR(OneShot):
     def memo_designs(cls, request: MechanismRequest, permanent: Decimal) -> Iterator[Self]:
         """Return the one that there is."""
         yield cls.for_epsilon(request.d, permanent)
-
-    def parameters(self) -> dict[str, int]:
-        """Return d and threshold."""
-        return {"d": self.d, "threshold": self.threshold}
 
     @cached_property
     def law(self) -> TwoLevelLaw:

@@ -38,7 +38,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.light_typing import Self
-from dither_shared.mechanisms.pure import OUTPUTS_MAX, MechanismRequest
+from dither_shared.mechanisms.mechanism import OUTPUTS_MAX, MechanismRequest
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Symbols

@@ -31,9 +31,9 @@ from math import comb
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
-from dither_shared.frozen import as_dict, frozen
+from dither_shared.frozen import frozen
 from dither_shared.light_typing import Self
-from dither_shared.mechanisms.pure import REPORT_BITS_MAX, MechanismRequest, PairLaw, as_bits
+from dither_shared.mechanisms.mechanism import REPORT_BITS_MAX, MechanismRequest, PairLaw, as_bits
 from dither_shared.mechanisms.subset import light_weights
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
@@ -100,10 +100,6 @@ class PrivSet(OneShot):
         best = cls.for_epsilon(request.d, request.epsilon, request.ticks, REPORT_BITS_MAX).weight
         for weight in (*light_weights(request.d + request.ticks, best), best):
             yield cls.for_weight(request.d, request.ticks, weight, permanent)
-
-    def parameters(self) -> dict[str, int]:
-        """Return d, ticks, weight and threshold."""
-        return as_dict(self)
 
     @property
     def padded(self) -> int:

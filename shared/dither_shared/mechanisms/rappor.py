@@ -1,7 +1,7 @@
 """RAPPOR: a text's bits in a Bloom filter, sent through a permanent and an instantaneous randomized response.
 
 A device belongs to one of m cohorts for good: they are the cells of its plan. In cohort c, h hash functions give a text
-at most h of k bits (bloom.py).
+at most h of k bits (hashing.py).
 
     permanent        every Bloom bit is flipped with probability f / 2                 F = f / 2
     instantaneous    a bit of the memo is sent as 1 with probability q if it is 1, with p if it is 0
@@ -26,13 +26,12 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache, cached_property
 
-from dither_shared.bloom import BITS_MAX, HASHES_MAX, bloom_bits
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import divided, exp_below
-from dither_shared.frozen import as_dict, frozen
+from dither_shared.frozen import frozen
+from dither_shared.hashing import BITS_MAX, HASHES_MAX, bloom_bits
 from dither_shared.light_typing import Self
-from dither_shared.mechanisms.mechanism import SymbolLaw, law_of_coins
-from dither_shared.mechanisms.memoized import Memoized, sent_as_one
+from dither_shared.mechanisms.mechanism import Memoized, SymbolLaw, law_of_coins, sent_as_one
 from dither_shared.mechanisms.unary import SUE, least_private, multi_hot_ratio, send_bits
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Bits
@@ -112,10 +111,6 @@ class RAPPOR(Memoized):
             return multi_hot_ratio(k, h, q_star, p_star, SCALE**2)
 
         return cls(k, h, flip, least_private(irr_1, epsilon, ratio), irr_1)
-
-    def parameters(self) -> dict[str, int]:
-        """Return the sizes and thresholds."""
-        return as_dict(self)
 
     @cached_property
     def permanent(self) -> SUE:  # type: ignore[override]  # read-only, like every field

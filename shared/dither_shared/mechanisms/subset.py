@@ -22,9 +22,9 @@ from math import comb, perm
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
-from dither_shared.frozen import as_dict, frozen
+from dither_shared.frozen import frozen
 from dither_shared.light_typing import Self
-from dither_shared.mechanisms.pure import OUTPUTS_MAX, MechanismRequest, PairLaw
+from dither_shared.mechanisms.mechanism import OUTPUTS_MAX, MechanismRequest, PairLaw
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Subsets
@@ -79,10 +79,6 @@ class SubsetSelection(OneShot):
         best = cls.for_epsilon(request.d, request.epsilon).weight
         for weight in (*light_weights(request.d, best), best):
             yield cls.for_weight(request.d, weight, permanent)
-
-    def parameters(self) -> dict[str, int]:
-        """Return d, weight and threshold."""
-        return as_dict(self)
 
     def pair_law(self, inside: Fraction) -> PairLaw:
         """The other w - 1 or w members of a subset are any of the d - 1 values that are not the answer."""

@@ -31,9 +31,15 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import frozen, replaced
 from dither_shared.light_typing import Self
-from dither_shared.mechanisms.mechanism import Equiprobable, Mechanism, SymbolLaw
-from dither_shared.mechanisms.memoized import MemoizedPure
-from dither_shared.mechanisms.pure import MechanismRequest, PairLaw, PureMechanism
+from dither_shared.mechanisms.mechanism import (
+    Equiprobable,
+    Mechanism,
+    MechanismRequest,
+    MemoizedPure,
+    PairLaw,
+    PureMechanism,
+    SymbolLaw,
+)
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import ReportShape
 
@@ -110,11 +116,6 @@ class TwoLevel(PureMechanism):
     def exp_epsilon(self) -> Fraction:
         """The ratio of the two levels."""
         return self.law.exp_epsilon
-
-    def class_of(self, values: Sequence[int]) -> int:
-        """Return the one value."""
-        (value,) = values
-        return value
 
 
 class OneShot(TwoLevel):

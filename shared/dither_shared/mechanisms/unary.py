@@ -26,11 +26,19 @@ from math import log, log1p
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
-from dither_shared.frozen import as_dict, frozen
+from dither_shared.frozen import frozen
 from dither_shared.light_typing import Self
-from dither_shared.mechanisms.mechanism import Mechanism, SymbolLaw, law_of_coins
-from dither_shared.mechanisms.memoized import MemoizedPure, sent_as_one
-from dither_shared.mechanisms.pure import MechanismRequest, PairLaw, PureMechanism, as_bits
+from dither_shared.mechanisms.mechanism import (
+    Mechanism,
+    MechanismRequest,
+    MemoizedPure,
+    PairLaw,
+    PureMechanism,
+    SymbolLaw,
+    as_bits,
+    law_of_coins,
+    sent_as_one,
+)
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Bits
 
@@ -111,10 +119,6 @@ class Unary(UnaryCode):
     def in_two_stages(self, epsilon: Decimal) -> UnaryCode:
         """Return the mechanism that memoizes a report of this one, with reports of `epsilon`."""
         return MemoizedUnary.for_epsilon(self, epsilon)
-
-    def parameters(self) -> dict[str, int]:
-        """Return d, ticks, threshold_p and threshold_q."""
-        return as_dict(self)
 
     @cached_property
     def p(self) -> Fraction:

@@ -27,7 +27,7 @@ from math import ceil
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
-from dither_shared.frozen import as_dict, frozen
+from dither_shared.frozen import frozen
 from dither_shared.light_typing import Self
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.two_level import threshold_for
@@ -69,10 +69,6 @@ class SquareWave(Mechanism):
     def for_reach(cls, d: int, reach: int, epsilon: Decimal) -> Self:
         """Return the window of this reach with the largest epsilon that is not above `epsilon`."""
         return cls(d, reach, threshold_for(epsilon, Fraction(2 * reach + 1, d + 2 * reach)))
-
-    def parameters(self) -> dict[str, int]:
-        """Return d, reach and threshold."""
-        return as_dict(self)
 
     @property
     def outputs(self) -> int:

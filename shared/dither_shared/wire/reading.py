@@ -224,7 +224,7 @@ def _parse_group(item: object, find_plan: FindPlan) -> Group:
     elif len(item) > 3:
         raise GroupRefused("malformed")
     else:
-        cell, shape = 0, cells.mechanism.shape
+        cell, shape = 0, cells.parts[0].mechanism.shape
     return _new(Group, (plan, cell, shape.read_column(reports), len(reports)))
 
 

@@ -3,9 +3,22 @@
 from bisect import bisect_right
 
 from dither_shared.frozen import frozen, replaced
-from dither_shared.words.alphabets import ESCAPED, LONG_BITS, SHORT_BITS, START, Alphabet
+from dither_shared.words.alphabets import (
+    BYTE_BITS,
+    END,
+    ESC,
+    ESCAPED,
+    LENGTH_MAX,
+    LONG_BITS,
+    PRINTABLE,
+    SHORT_BITS,
+    START,
+    Alphabet,
+    Codes,
+    row,
+    symbol_of,
+)
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE, checksum
-from dither_shared.words.letters import BYTE_BITS, END, ESC, LENGTH_MAX, PRINTABLE, Codes, row, symbol_of
 
 
 @frozen
@@ -33,7 +46,7 @@ NOTHING = Start(b"", ended=False, possible=True, unread=0)
 
 
 def read_prefix(bits: int, length: int, first: Start = NOTHING, alphabet: Alphabet | None = None) -> Start:
-    """Read a prefix of `length` bits, in the code of an alphabet, or of letters.py.
+    """Read a prefix of `length` bits, in the code of an alphabet, or of English.
 
     `first` is what was read of its first bits, and `length` then says how many more there are: none is read twice.
     """

@@ -25,8 +25,8 @@ from dither_aggregator.accounting import (
     outputs_of_all,
     rho_of,
 )
+from dither_shared.accounting import moves, percent_above, sure
 from dither_shared.accounting.composition import optimal
-from dither_shared.accounting.odds import moves, percent_above, sure
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import MICRO, exp_below, exp_of_micro, micro_epsilon
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism

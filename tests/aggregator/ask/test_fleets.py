@@ -17,7 +17,7 @@ from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Columns
 from dither_shared.domains.number_ranges import NumberDomain
-from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
+from dither_shared.kinds.precision import MEANS_MIN, NUMBERS_MIN
 from dither_shared.registry import Registry
 from tests.aggregator.ask.test_analyses import METRICS
 from tests.aggregator.ask.test_asking import PAGE

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from dither.testing import loopback
+from dither.testing import aggregator as loopback
 from dither_aggregator.health import diagnosis
 from dither_aggregator.health.capacity import days_until_full
 from dither_aggregator.store.sqlite import FILE_NAME, schema

@@ -20,7 +20,7 @@ from dither_aggregator.analysis.reading import View, reports_max
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Buckets
 from dither_shared.mechanisms import MemoizedTwoLevel
-from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.mechanism import MemoizedPure
 from tests.benchmarks.numbers import coverage
 from tests.support.drawn_numbers import (
     DEFAULT,

@@ -24,8 +24,8 @@ from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
+from dither_shared.wire import WireGroup, encode_upload, new_upload_id
 from dither_shared.wire.reading import parse_upload
-from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
 from tests.aggregator.test_readers import readers
 from tests.support.aggregators import Served, serve
 from tests.support.clocks import DAY_S, Clock

@@ -16,7 +16,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from dither.auditing.bounds import loss_bound, never_bound
+from dither.auditing.samples import loss_bound, never_bound
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.released import SURE_OF_N, ReleasedTally, read_supports, released_counts
 from dither_aggregator.analysis.words import Level, Sketch, search
@@ -29,14 +29,13 @@ from dither_aggregator.store.release_ledger import Release
 from dither_shared import releases as shared
 from dither_shared.domains import OTHER, Coded
 from dither_shared.kinds import words
-from dither_shared.kinds.precision import precision_of
-from dither_shared.kinds.words_precision import searched_from
+from dither_shared.kinds.precision import precision_of, searched_from
 from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.releases import NAMES_MAX, ReleaseNoise, counts_of, release_lines, width_of
-from dither_shared.words import groups
-from dither_shared.words.groups import LAYOUTS, ROWS, Layout
+from dither_shared.words import code as groups
+from dither_shared.words.code import LAYOUTS, ROWS, Layout
 from tests.support.points import draw_points
 from tests.support.registries import metrics_text
 from tests.support.releases import TODAY, drawn, week_of

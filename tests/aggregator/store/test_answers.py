@@ -17,8 +17,8 @@ from dither_aggregator.store.records import BODY_BYTES, day_number
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, schema, sqlite_store
 from dither_shared.registry import Registry
+from dither_shared.wire import new_upload_id
 from dither_shared.wire.reading import Problem
-from dither_shared.wire.writing import new_upload_id
 from tests.aggregator.store.conftest import place_of
 from tests.aggregator.store.test_erasing import erase_all
 from tests.support.stores import Place, RedisPlace, SQLitePlace, answer, append, body_in, body_of, fold_all, parsed

@@ -18,7 +18,7 @@ from dither_aggregator.store.invariants import check
 from dither_aggregator.store.records import HEAD_BYTES, Batch, add_plain, pack_counts
 from dither_aggregator.web.reader_process import reading_app
 from dither_shared.registry import Registry
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import encode_upload, new_upload_id
 from tests.support.aggregators import operators_app
 from tests.support.registries import registry
 from tests.support.stores import Place, append, body_of, fold_all, parsed

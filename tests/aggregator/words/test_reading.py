@@ -18,7 +18,7 @@ from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from dither_shared.safe_output import is_visible
 from dither_shared.words.alphabets import Alphabet
-from dither_shared.words.groups import KEPT_MAX
+from dither_shared.words.code import KEPT_MAX
 from tests.support.registries import registry
 from tests.support.soaking import scaled
 

@@ -7,11 +7,9 @@ import pytest
 
 from dither_aggregator.analysis import words as searching
 from dither_aggregator.analysis.words import FoundWords, Level, Sketch, Wanted, find_words, search, verified
-from dither_shared.kinds.words_precision import FALSE_WORDS, devices_needed
+from dither_shared.kinds.precision import FALSE_WORDS, POWER, devices_needed
 from dither_shared.mechanisms import PGR, choose
-from dither_shared.precision import POWER
-from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
-from dither_shared.words.groups import BUCKETS, LAYOUTS, ROWS, Groups
+from dither_shared.words.code import BUCKETS, LAYOUTS, NONE_BYTE, OTHER_BYTE, ROWS, Groups
 from tests.support.points import draw_points
 from tests.support.soaking import scaled
 

@@ -20,7 +20,7 @@ from typing import cast
 import numpy as np
 
 from dither_aggregator.analysis.texts import candidate_bits, decode_candidates
-from dither_shared.accounting.linking import linked_share
+from dither_shared.accounting import linked_share
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.domains import Verbatim
 from dither_shared.kinds.text_memo import choose_memo

@@ -12,9 +12,9 @@ from typing import TypeVar
 import numpy as np
 
 from dither_aggregator.analysis.words import FoundWords
-from dither_shared.kinds.words_precision import FALSE_WORDS
+from dither_shared.kinds.precision import FALSE_WORDS
 from dither_shared.mechanisms import PGR, choose
-from dither_shared.words.groups import BUCKETS, LAYOUTS, Groups
+from dither_shared.words.code import BUCKETS, LAYOUTS, Groups
 from tests.benchmarks.words import ours, pem, real
 from tests.benchmarks.words.vocabulary import Counts, devices, vocabulary
 

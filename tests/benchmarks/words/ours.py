@@ -7,7 +7,7 @@ import numpy as np
 
 from dither_aggregator.analysis.words import FoundWords, Level, Numbers, Sketch, find_words, search
 from dither_shared.mechanisms import PGR
-from dither_shared.words.groups import BUCKETS, ROWS, Groups, Layout
+from dither_shared.words.code import BUCKETS, ROWS, Groups, Layout
 from tests.benchmarks.words.vocabulary import Counts, vocabulary
 from tests.support.points import draw_points
 

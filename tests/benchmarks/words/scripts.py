@@ -14,7 +14,7 @@ import numpy as np
 from dither_aggregator.analysis.words import Numbers
 from dither_shared.mechanisms import PGR, choose
 from dither_shared.words.alphabets import alphabet_of, load
-from dither_shared.words.groups import BUCKETS, LAYOUTS, Groups, Layout
+from dither_shared.words.code import BUCKETS, LAYOUTS, Groups, Layout
 from tests.benchmarks.words import ours
 from tests.benchmarks.words.comparing import Runs, named_in, timed
 from tests.benchmarks.words.vocabulary import WORDS, devices, vocabulary

@@ -4,10 +4,10 @@ from math import comb, sqrt
 
 import pytest
 
-from dither.attacking import memo_linking
+from dither.attacking import memos as memo_linking
 from dither.attacking.attacks import ATTACKS, attack, broken
 from dither.attacking.trials import Score, Trial
-from dither.auditing import linking
+from dither.auditing import memos as linking
 from dither.device import recording
 from dither_shared.rng import Rng
 from tests.support.attacks import FLAG, MEMO, attacked, trial

@@ -6,12 +6,11 @@ from unittest.mock import patch
 
 import pytest
 
-from dither.attacking import memo_linking
-from dither.attacking.attacks import ATTACKS, attack
-from dither.attacking.page import page
+from dither.attacking import memos as memo_linking
+from dither.attacking.attacks import ATTACKS, attack, page
 from dither.attacking.trials import Attack
-from dither.auditing.linking import POPULATION, Crowd, Trace
-from dither.writing.page import to_html, to_markdown
+from dither.auditing.memos import POPULATION, Crowd, Trace
+from dither.writing import to_html, to_markdown
 from dither_shared.rng import Rng
 from tests.support.attacks import trial
 from tests.support.browsing import TALL, Tab, check_looks

@@ -17,12 +17,9 @@ from scipy import stats
 from dither.auditing import devices as of_devices
 from dither.auditing.auditing import ALPHA, Finding, Sampling, audit
 from dither.auditing.black_box import EVENTS, best_of_laws
-from dither.auditing.claims import Claim, Never, Repetition
-from dither.auditing.exact import Paths
-from dither.auditing.exactness import exactly
-from dither.auditing.laws import Likelier, Outcome
-from dither.auditing.plans import claims_of
-from dither.auditing.spreading import WORTH, over_cores
+from dither.auditing.claims import Claim, Never, Repetition, claims_of, exactly
+from dither.auditing.laws import Likelier, Outcome, Paths
+from dither.auditing.samples import WORTH, over_cores
 from dither_aggregator.simulate.populations import browsers, census
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry, utc_today

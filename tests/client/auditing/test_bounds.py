@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dither.auditing.bounds import (
+from dither.auditing.samples import (
     expected_bound,
     expected_share,
     least_share,

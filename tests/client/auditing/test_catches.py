@@ -14,11 +14,11 @@ import pytest
 
 from dither.auditing import devices as of_devices
 from dither.auditing.adapters import claim_of
-from dither.auditing.claims import Claim
-from dither.auditing.lives import SHOWS
-from dither.auditing.plans import Unreadable
+from dither.auditing.claims import Claim, Unreadable
+from dither.auditing.simulated import SHOWS
 from dither.device import Device, outbox, recording
 from dither.device.recording import Slots
+from dither_shared import wire as writing
 from dither_shared.cells import Cells
 from dither_shared.domains import Values
 from dither_shared.kinds import number
@@ -28,7 +28,6 @@ from dither_shared.mechanisms.two_level import threshold_for
 from dither_shared.mechanisms.unary import UnaryCode
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SCALE, Rng, keyed_rng
-from dither_shared.wire import writing
 from tests.support.audits import audited, devices, of_metric, reports, seeded, verdicts
 from tests.support.soaking import SOAK, scaled
 
@@ -354,7 +353,7 @@ def test_an_order_of_groups_that_depends_on_the_value_is_caught_with_100_devices
 ) -> None:
     last = remembered(monkeypatch)
     monkeypatch.setattr(
-        "dither_shared.wire.writing.itemgetter", lambda *keys: lambda group: (group[0] == "asked") ^ bool(last[0])
+        "dither_shared.wire.itemgetter", lambda *keys: lambda group: (group[0] == "asked") ^ bool(last[0])
     )
     registry = of_metric('kind = "flag"\nepsilon = 1\nreports = 1', BESIDE)
     assert found_by_devices(registry, 100, "device", "device, lives") == {"device": PROVED, "device, lives": SHOWS}

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from dither.auditing.coins import independent, law_of_coin, law_of_coins, law_of_uniform
-from dither.auditing.symbolic_rng import Undecidable
-from dither.auditing.traced import OFF, OTHERWISE
+from dither.auditing.coins import Undecidable, independent, law_of_coin, law_of_coins, law_of_uniform
+from dither.auditing.devices import OFF, OTHERWISE
 from dither_shared.mechanisms import GRR
 from dither_shared.rng import SCALE, Rng
 from tests.support.audits import EVERY, audited, devices, of_metric, reports

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from dither.auditing.exact import Paths, TooMany, law_in_stages, law_of
-from dither.auditing.laws import BitsLaw, Law, TableLaw
-from dither.auditing.symbolic_rng import Undecidable
+from dither.auditing.coins import Undecidable
+from dither.auditing.laws import BitsLaw, Law, Paths, TableLaw, TooMany, law_in_stages, law_of
 from dither_shared.mechanisms import OUE, RAPPOR, SUE, PureMechanism, choose
 from dither_shared.mechanisms.unary import send_bits
 from dither_shared.rng import SCALE, Rng

@@ -5,9 +5,9 @@ from math import ceil
 import pytest
 from scipy.stats import binom
 
-from dither.auditing import linking
-from dither.auditing.linking import BEFORE, POPULATION, Crowd, linkable, linking_claims, paired
-from dither_shared.accounting.linking import linked_share
+from dither.auditing import memos as linking
+from dither.auditing.memos import BEFORE, POPULATION, Crowd, linkable, linking_claims, paired
+from dither_shared.accounting import linked_share
 from dither_shared.mechanisms import OUE
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SCALE, Rng

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from dither.auditing.claims import Never
-from dither.auditing.lives import SHOWS, Life, life_claim
-from dither.auditing.plans import NOTHING
-from dither.auditing.traced import AGAIN, ANEW, FEW, OTHERWISE, SHARED, draws_claim
+from dither.auditing.claims import NOTHING, Never
+from dither.auditing.devices import AGAIN, ANEW, FEW, OTHERWISE, SHARED, draws_claim
+from dither.auditing.simulated import SHOWS, Life, life_claim
 from dither.device import Device, recording
 from dither.device.outbox import Outbox
 from dither.device.recording import EPOCH, Days, Slots

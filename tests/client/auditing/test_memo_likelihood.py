@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from dither.auditing.exact import Paths, law_of
-from dither.auditing.laws import BitsLaw, Law, TableLaw
-from dither.auditing.memo_likelihood import memo_likelihood
-from dither.auditing.plans import law_of_permanent
+from dither.auditing.claims import law_of_permanent
+from dither.auditing.laws import BitsLaw, Law, Paths, TableLaw, law_of
+from dither.auditing.memos import memo_likelihood
 from tests.support.audits import EVERY, of_metric, seeded
 
 REPORTS = 6

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dither.auditing.spreading import SHARES, WORTH, over_cores
+from dither.auditing.samples import SHARES, WORTH, over_cores
 from dither_shared.errors import ConfigurationError
 from tests.support.waiting import wait_until
 

@@ -210,7 +210,7 @@ def test_a_fork_before_the_file_is_used_brings_it_up_in_either_process(tmp_path:
 import os, sys
 from pathlib import Path
 from dither.device import Device
-from dither.app_process import SYSTEM
+from dither_shared.rng import SYSTEM
 from tests.pinned.devices import device_registry
 from tests.support.clocks import Clock
 device = Device(device_registry(), Path(sys.argv[1]), SYSTEM, Clock(float(sys.argv[2])))

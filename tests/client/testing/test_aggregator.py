@@ -13,9 +13,8 @@ import requests
 
 from dither.testing import FakeAggregator
 from dither.testing.aggregator import GRACE_DAYS
-from dither_shared.wire import PATH
+from dither_shared.wire import PATH, encode_upload, new_upload_id
 from dither_shared.wire.reading import PROBLEMS
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support import aggregators
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES

@@ -11,8 +11,8 @@ import pytest
 from dither_aggregator.analysis import closed_days
 from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import Retention
+from dither_shared.wire import encode_upload, new_upload_id
 from dither_shared.wire.reading import parse_upload
-from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.faults.aggregator.editions import editions
 from tests.faults.aggregator.places import FIRST_DAY, Place, Places
 from tests.faults.aggregator.world import KINDS

@@ -12,8 +12,7 @@ from dither_shared.cells import Cells
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape, Subsets, Symbols
-from dither_shared.wire import GROUPS_MAX
-from dither_shared.wire.writing import encode_upload, new_upload_id
+from dither_shared.wire import GROUPS_MAX, encode_upload, new_upload_id
 
 Vector = npt.NDArray[np.int64]
 """The number of reports, and behind it, for each cell, its number and the count of each symbol, bit or member."""

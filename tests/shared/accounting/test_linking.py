@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_shared.accounting.linking import STEP, hundredths, linked_share
+from dither_shared.accounting import STEP, hundredths, linked_share
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.mechanisms import (
     GRR,

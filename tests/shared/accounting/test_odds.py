@@ -6,7 +6,7 @@ from math import exp, isclose, tanh
 
 import pytest
 
-from dither_shared.accounting.odds import moves, percent_above, percent_below, sure, unsure
+from dither_shared.accounting import moves, percent_above, percent_below, sure, unsure
 from dither_shared.mechanisms import GRR, OUE, PGR, SUE, MemoizedTwoLevel, PrivSet, PureMechanism, SubsetSelection
 from tests.support.laws import answers, law
 

@@ -18,10 +18,8 @@ from dither_shared.errors import InvalidParameter, RegistryError
 from dither_shared.frozen import canonical_json, sha256
 from dither_shared.registry import Registry
 from dither_shared.words import alphabets
-from dither_shared.words.alphabets import ALPHABETS, Alphabet, alphabet_of, is_own, know, load
-from dither_shared.words.code import NONE_BYTE, OTHER_BYTE, PREFIX_MAX, prefix_of
-from dither_shared.words.groups import Groups
-from dither_shared.words.letters import LENGTH_MAX, codes_in
+from dither_shared.words.alphabets import ALPHABETS, LENGTH_MAX, Alphabet, alphabet_of, codes_in, is_own, know, load
+from dither_shared.words.code import NONE_BYTE, OTHER_BYTE, PREFIX_MAX, Groups, prefix_of
 from dither_shared.words.prefixes import read_prefix
 from tests.code_table.__main__ import TABLES, written
 from tests.code_table.making import tables

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dither_shared.words.alphabets import END, ESC, row, symbols_of
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE, PREFIX_MAX, prefix_of
-from dither_shared.words.letters import END, ESC, row, symbols_of
 from dither_shared.words.prefixes import read_prefix
 
 LENGTHS = st.integers(0, PREFIX_MAX)

@@ -2,8 +2,7 @@ import pytest
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.hashing import multiplier, number_of
-from dither_shared.words.code import prefix_of
-from dither_shared.words.groups import BUCKETS, LAYOUTS, ROWS, Groups, folded
+from dither_shared.words.code import BUCKETS, LAYOUTS, ROWS, Groups, folded, prefix_of
 
 GROUPS = Groups("homepage", (18, 34, 50))
 

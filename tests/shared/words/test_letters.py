@@ -1,7 +1,7 @@
 from fractions import Fraction
 from itertools import pairwise
 
-from dither_shared.words.letters import CONTEXTS, END, ESC, LENGTH_MAX, row, symbols_of
+from dither_shared.words.alphabets import CONTEXTS, END, ESC, LENGTH_MAX, row, symbols_of
 from tests.code_table.__main__ import TABLE, table
 
 

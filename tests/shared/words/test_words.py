@@ -17,8 +17,8 @@ from dither_shared.plan import Plan
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from dither_shared.text_normalization import unseen
-from dither_shared.words import groups
-from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS
+from dither_shared.words import code as groups
+from dither_shared.words.code import BUCKETS, LAYOUTS, PROPOSED, ROWS
 from tests.shared.test_safe_output import texts
 from tests.support.laws import Law, largest_ratio, law_of, law_of_class
 from tests.support.registries import registry

@@ -61,10 +61,10 @@ from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Columns, Range
 from dither_shared.domains.columns import HIGH
 from dither_shared.frozen import replaced
+from dither_shared.kinds.precision import QUESTION_MIN
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.pgr import prime_for
 from dither_shared.plan import Plan
-from dither_shared.precision import QUESTION_MIN
 
 REPORTS_MIN = QUESTION_MIN
 """A question with fewer reports, of an arm or of all, is left out: counts are too far from a normal law."""

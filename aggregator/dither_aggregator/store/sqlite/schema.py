@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dither_aggregator.store.document_kinds import DayMark, Retention, first_key
 from dither_aggregator.store.records import BODY_BYTES, ID_BYTES, OtherLayout, StoreError, day_at, day_number
-from dither_shared import file_permissions
+from dither_shared import files
 from dither_shared.errors import reason_of
 
 # The files of a SQLite store's directory: their names, what is wrong with one, the lock, and `write.key`.
@@ -36,9 +36,9 @@ _log = logging.getLogger("dither_aggregator")
 def keep(directory: Path) -> None:
     """Make a store's directory if there is none, and see to it that nobody else may change it; raise StoreError."""
     try:
-        for sentence in file_permissions.keep(directory, NAMES):
+        for sentence in files.keep(directory, NAMES):
             _log.warning("%s", sentence)
-    except file_permissions.NotOurs as error:
+    except files.NotOurs as error:
         raise StoreError(f"{directory} cannot be used: {error}") from None
 
 
@@ -61,7 +61,7 @@ def exclusive(directory: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
             keep(directory)
-            file_permissions.make_file(directory / LOCK_NAME)
+            files.make_file(directory / LOCK_NAME)
             lock = sqlite3.connect(directory / LOCK_NAME, isolation_level=None, timeout=0)
             held.enter_context(closing(lock))
             lock.execute("BEGIN EXCLUSIVE")

@@ -74,7 +74,7 @@ from dither_aggregator.store.records import (
 )
 from dither_aggregator.store.sqlite import schema
 from dither_aggregator.store.sqlite.schema import FILE_NAME, describe_error, keep
-from dither_shared.file_permissions import make_file
+from dither_shared.files import make_file
 from dither_shared.safe_output import visible
 
 CACHE_KIB = 16_384

@@ -47,8 +47,8 @@ from dither_aggregator.web.pages.presentation import WHOSE, count, in_words, of_
 from dither_aggregator.web.problems import EMBED_HEADERS, PAGE_HEADERS, REFRESH_S
 from dither_aggregator.web.process_messages import LIVE, SESSION
 from dither_aggregator.web.query_parameters import Parameters, query_parameters, seen
+from dither_shared.kinds.precision import MEANS_MIN, NUMBERS_MIN
 from dither_shared.mechanisms import choose
-from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 from dither_shared.safe_output import visible
 from dither_shared.wire.reading import Problem
 

@@ -69,8 +69,7 @@ from dither_aggregator.web.query_parameters import (
     refuse_both,
     refuse_long,
 )
-from dither_shared.accounting.linking import linked_share
-from dither_shared.accounting.odds import NEARLY_CERTAIN, percent_above, sure
+from dither_shared.accounting import NEARLY_CERTAIN, linked_share, percent_above, sure
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.exact import exp_of_micro
 from dither_shared.kinds.precision import precision_of

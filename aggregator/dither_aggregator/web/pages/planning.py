@@ -54,13 +54,13 @@ from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.frozen import replaced
 from dither_shared.installed import Installed
-from dither_shared.kinds.choices import TICKS_MAX
-from dither_shared.kinds.edges import BUCKETS_MAX
-from dither_shared.kinds.words_precision import USUAL_BITS
+from dither_shared.kinds.listed import TICKS_MAX
+from dither_shared.kinds.number import BUCKETS_MAX
+from dither_shared.kinds.precision import USUAL_BITS
 from dither_shared.registry import REPORTS_MAX, Metric, Registry
 from dither_shared.wire.reading import Problem
 from dither_shared.words.alphabets import ALPHABETS
-from dither_shared.words.groups import PROPOSED
+from dither_shared.words.code import PROPOSED
 
 EXPIRES_AFTER = timedelta(days=364)
 """The expiry in the registry's lines that are printed: within its limit of a year, wherever it is already tomorrow."""

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from dither.commands import add_installs, installs_of
 from dither.commands.metrics.compiling import document_of
-from dither_shared.accounting.linking import hundredths
-from dither_shared.accounting.odds import (
+from dither_shared.accounting import (
     EVEN,
     NEARLY_CERTAIN,
     ONE_IN_TEN,
     SURE_OF_REPORT_MAX,
+    hundredths,
     millionths_above,
     percent_above,
     percent_exactly,

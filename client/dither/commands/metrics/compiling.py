@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from dither.terms_sentences import terms_of
-from dither.writing.output import write
+from dither.writing import write
 from dither_shared import compiled
 from dither_shared.frozen import as_dict, canonical_json
 from dither_shared.registry import Registry, utc_today

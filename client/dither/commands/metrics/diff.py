@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dither.writing.output import speak_utf8
-from dither_shared.accounting.linking import hundredths
+from dither.writing import speak_utf8
+from dither_shared.accounting import hundredths
 from dither_shared.domains import Domain
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.mechanisms import DEVICES

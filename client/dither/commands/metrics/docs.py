@@ -7,9 +7,8 @@ from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 
 from dither.device.recording import answers_always
-from dither.writing.output import write
-from dither.writing.page import Code, Fact, FactList, Heading, Page, Paragraph, Quoted, to_html, to_markdown
-from dither_shared.accounting.linking import recognised
+from dither.writing import Code, Fact, FactList, Heading, Page, Paragraph, Quoted, to_html, to_markdown, write
+from dither_shared.accounting import recognised
 from dither_shared.domains import NONE
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.measures import DAYS_KEPT, MEASURES

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dither.telemetry import HANDLES, Handle, OwnUse
-from dither.writing.output import write
+from dither.writing import write
 from dither_shared.domains import Domain
 from dither_shared.errors import ConfigurationError, reason_of
 from dither_shared.files import read_text
