@@ -170,17 +170,21 @@ def test_do_not_track_goes_before_what_was_chosen(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with notes(tmp_path) as (app, service), closing(socket.create_server(("127.0.0.1", 0))) as silent:
+    with notes(tmp_path) as (app, service):
         program = app.program.read_text(encoding="utf-8")
         assert "DELIVER_WITHIN_S = 10.0" in program
-        within_s = 4.0  # an exit that waited for the upload would last as long, however busy the machine is
-        app.program.write_text(
-            program.replace("DELIVER_WITHIN_S = 10.0", f"DELIVER_WITHIN_S = {within_s}"), encoding="utf-8"
-        )
-        deaf = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        app.run("--telemetry", "off")
-        for arguments in (("--telemetry", "on"), ()):
-            assert timed(lambda: app.run(*arguments, DITHER_ENDPOINT=deaf)) < within_s  # noqa: B023
+        app.program.write_text(program.replace("DELIVER_WITHIN_S = 10.0", "DELIVER_WITHIN_S = 600.0"), encoding="utf-8")
+        with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+            silent.settimeout(60)
+            deaf = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            app.run("--telemetry", "on", DITHER_ENDPOINT=deaf)
+            connection, _ = silent.accept()
+            with closing(connection):
+                app.run(DITHER_ENDPOINT=deaf)
+                connection.setblocking(False)
+                with pytest.raises(BlockingIOError):  # both commands ended, and the upload still waits for its answer
+                    while connection.recv(65_536):
+                        pass
         assert counted(service) == {}
         # The rest is sent when the process that delivers has given up, and has been left alone for as long as it must.
         transport = HttpTransport(app.url, write_key(service.store))
@@ -194,13 +198,6 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path, monke
         assert later.flush(30) == dither.FlushResult(sent=3, waiting=0, detail="")
         later.close()
         assert counted(service) == ONCE
-
-
-def timed(action: Callable[[], object]) -> float:
-    """Return how long it takes, in seconds."""
-    started = time.monotonic()
-    action()
-    return time.monotonic() - started
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from dither_aggregator.store import Store, is_redis, open_store
 from dither_aggregator.store.records import OtherLayout, sum_refused
 from dither_aggregator.store.sqlite.schema import NAMES
 from dither_aggregator.web import http_messages
+from dither_shared import files
 from dither_shared.errors import DitherError
 from dither_shared.safe_output import visible
 
