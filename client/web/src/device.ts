@@ -153,9 +153,6 @@ export type Silence =
   | "unloaded"
   | "off";
 
-/** Why a metric is silent where it makes no difference whether it was answered. */
-export const OPEN: readonly string[] = ["", "answered", "unopened", "waiting"];
-
 /** Why a metric is silent and until which day, or the next step towards a report. */
 export interface Decision {
   silent: Silence | "";
@@ -886,10 +883,12 @@ export class Device {
     return Object.fromEntries(all.filter(([, asks]) => asks.length));
   }
 
-  /** Return why a metric is silent, or why what it takes does not leave. */
-  nothingLeaves(metric: CompiledMetric): Decision {
+  /** Return why a metric is silent, also because its modules are not `loaded`, or why what it takes does not leave. */
+  nothingLeaves(metric: CompiledMetric, loaded: boolean): Decision {
     const decision = this.taken(metric);
-    return OPEN.includes(decision.silent) && this.#state.keyRefused ? { silent: "wrong-key" } : decision;
+    if (!["", "answered", "unopened", "waiting"].includes(decision.silent)) return decision;
+    if (!loaded) return { silent: "unloaded" };
+    return this.#state.keyRefused ? { silent: "wrong-key" } : decision;
   }
 
   /** What came of the latest attempt, in a few words. */

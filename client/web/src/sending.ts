@@ -71,7 +71,7 @@ export class Sender {
   #arming: ReturnType<typeof setTimeout> | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #turn: Promise<unknown> = Promise.resolve();
-  /** How often the person took something back in this page. */
+  /** How often the person took something back: what was being armed then does not leave. */
   #takenBack = 0;
   #sent = 0;
   #detail = "";
@@ -91,7 +91,7 @@ export class Sender {
     else {
       this.#channel = new BroadcastChannel(shared);
       this.#channel.onmessage = ({ data }) => {
-        if (data == TAKEN_BACK) this.#armed = {};
+        if (data == TAKEN_BACK) this.#disarm();
         if (this.#leads) this.soon();
       };
       const lead = (lock: Lock | null): Promise<void> | undefined => {
@@ -192,10 +192,14 @@ export class Sender {
     if (this.#leads && before == this.#takenBack) this.#armed = armed;
   }
 
-  /** Let nothing leave that was armed, here or by another page: the person takes it back. */
-  takeBack(): void {
+  #disarm(): void {
     this.#takenBack++;
     this.#armed = {};
+  }
+
+  /** Let nothing leave that was armed, here or by another page: the person takes it back. */
+  takeBack(): void {
+    this.#disarm();
     const { shared } = this.#it;
     if (shared === undefined) return;
     const channel = this.#channel ?? new BroadcastChannel(shared);

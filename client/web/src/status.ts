@@ -1,6 +1,6 @@
 /** The state of telemetry that an app can see, loaded where it asks. Nothing here is sent. */
 
-import { type Decision, type Device, OPEN, type Silence, type State } from "./device.ts";
+import type { Decision, Device, Silence, State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
 
 /** Whether a metric takes an answer now. */
@@ -53,11 +53,8 @@ export function statusOf(registry: CompiledRegistry, told: Told, device?: Device
   const counts = { ...noted };
   for (const [reason, count] of Object.entries(state?.counts ?? {})) counts[reason] = count + (counts[reason] ?? 0);
   const asks = device && state?.agreed ? device.asks() : {};
-  const decide = (metric: CompiledMetric): Decision => {
-    if (!device || silent) return { silent: word };
-    const decision = device.nothingLeaves(metric);
-    return OPEN.includes(decision.silent) && !loaded.has(metric.plan.metric) ? { silent: "unloaded" } : decision;
-  };
+  const decide = (metric: CompiledMetric): Decision =>
+    device && !silent ? device.nothingLeaves(metric, loaded.has(metric.plan.metric)) : { silent: word };
   const [next, heldUntil] = device?.next ?? [0, 0];
   return {
     silent,
@@ -82,7 +79,8 @@ export function statusOf(registry: CompiledRegistry, told: Told, device?: Device
 export function nothingSent(registry: CompiledRegistry, metrics: Status["metrics"]): string {
   const parts = registry.metrics.map(({ plan, terms }) => {
     const { silent, until } = metrics[plan.metric]!;
-    const why = terms.presence == "hidden" && OPEN.includes(silent) ? "hidden" : silent || "nothing was recorded";
+    const isOpen = ["", "answered", "unopened", "waiting"].includes(silent);
+    const why = terms.presence == "hidden" && isOpen ? "hidden" : silent || "nothing was recorded";
     return `${plan.metric}: ${why}${until && why != "hidden" ? ` until ${until}` : ""}`;
   });
   return `nothing to send: ${parts.join("; ")}`;

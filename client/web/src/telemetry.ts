@@ -189,6 +189,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if (!this.#agreed || this.#speaks || this.#closed) return;
     const asks = (await this.#peek((device) => device.otherTerms))?.length;
     const ended = new Promise<void>((end) => (this.#endWait = end));
+    if (!this.#agreed) return;
     this.#loading ??= this.#load(!!asks).then(() => true);
     if (!(await Promise.race([ended, this.#loading])) || !this.#agreed) return;
     this.#speaks = true;
@@ -267,7 +268,10 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
    */
   async close(): Promise<void> {
     this.#closing = true;
-    timeout(() => this.#endWait(), CLOSE_WITHIN_MS);
+    timeout(() => {
+      this.#closed = true;
+      this.#endWait();
+    }, CLOSE_WITHIN_MS);
     for (const [target, type, listener] of this.#listeners) target.removeEventListener(type, listener);
     this.#sender.stop();
     await this.#then(async () => {});
