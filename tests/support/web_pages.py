@@ -42,9 +42,7 @@ def compiled(registry: str) -> str:
 
 
 @contextmanager
-def site(
-    directory: Path, reaches: Sequence[str] = (), serves: Callable[[str], bool] = lambda _: True
-) -> Iterator[str]:
+def site(directory: Path, reaches: Sequence[str] = (), serves: Callable[[str], bool] = lambda _: True) -> Iterator[str]:
     """Serve a directory at an origin, `http://localhost:PORT`; its pages may load what it has, and reach these origins.
 
     More may be added to them later: an aggregator is told the site's origin, and so begins after it. A path that the

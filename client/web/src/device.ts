@@ -135,7 +135,7 @@ export function emptyState(): State {
   return { v: 1, metrics: {}, uploads: [], counts: {} };
 }
 
-/** Why a metric is silent, in a word of client/device.md. */
+/** Why a metric is silent, in a word of client/device.md; `unloaded` where its modules could not be fetched. */
 export type Silence =
   | "refused"
   | "not-agreed"

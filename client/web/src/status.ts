@@ -5,7 +5,7 @@ import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
 
 /** Whether a metric takes an answer now. */
 export interface MetricStatus {
-  /** Why it does not, in a word of client/device.md, such as "answered"; "" if it does. */
+  /** Why it does not, in a word of client/device.md such as "answered", or "unloaded"; "" if it does. */
   silent: Silence | "";
   /** The first UTC day on which that may be over, as YYYY-MM-DD; undefined if it is not over by itself. */
   until: string | undefined;

@@ -166,7 +166,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     await this.#speak();
   }
 
-  /** Begin on the storage, if the person has agreed: in this page, in another one or, where they never chose, to the app. */
+  /** Begin on the storage, if the person agreed: in this page, in another or, where they never chose, to the app. */
   async #enter(): Promise<void> {
     const { registry, storage, consent } = this.#settings;
     const kept = await storage.peek(({ app, consent }) => ({ app, consent }));
@@ -263,8 +263,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   /**
-   * Stop, without waiting for the aggregator. The next start sends what waits. Resolves when all answers are kept; those
-   * whose modules have not come a second later are lost.
+   * Stop, without waiting for the aggregator. The next start sends what waits. Resolves when all answers are kept;
+   * those whose modules have not come a second later are lost.
    */
   async close(): Promise<void> {
     this.#closing = true;
@@ -497,7 +497,10 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       return false;
     }
     const [call, at, whose] = [++this.#calls, now(), metric ?? ""];
-    if (!given) this.#refusals.set(whose, call), this.#over.set(whose, [call, "refused"]);
+    if (!given) {
+      this.#refusals.set(whose, call);
+      this.#end(whose, call, "refused");
+    }
     const kept = given ? this.#choose(() => this.#agree(call, at, metric)) : this.#refuse(call, at, metric);
     if (!given) void this.#choose(() => kept);
     else if (metric === undefined) void this.#then(() => this.#catchUp());
@@ -529,7 +532,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       return isLast() && device.agree(metric, at);
     };
     const kept = await this.#step(agree, true, true);
-    if (kept && begins) this.#over.set(metric ?? "", [call, "not-agreed"]);
+    if (kept && begins) this.#end(metric ?? "", call, "not-agreed");
     if (kept && metric === undefined && isLast()) {
       this.#refused = false;
       if (!this.#closed) this.#begun();
@@ -549,6 +552,11 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     }
   }
 
+  /** Let no answer count that was recorded before a call. */
+  #end(whose: string, call: number, why: Silence): void {
+    if (call > (this.#over.get(whose)?.[0] ?? 0)) this.#over.set(whose, [call, why]);
+  }
+
   #choose<T>(choice: () => Promise<T>): Promise<T | undefined> {
     const chosen = this.#safely(this.#choices.then(choice));
     this.#choices = chosen;
@@ -557,7 +565,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days. */
   async forget(): Promise<void> {
-    this.#over.set("", [++this.#calls, "forgotten"]);
+    this.#end("", ++this.#calls, "forgotten");
     this.#sender.takeBack();
     await this.#choose(() => this.#takeBack((device) => device.forget()));
     if (!this.#agreed) this.#settings.storage.close();
