@@ -6,7 +6,7 @@
 import "fake-indexeddb/auto";
 import assert from "node:assert/strict";
 import { after, afterEach, test } from "node:test";
-import type { State } from "../src/device.ts";
+import { Device, type State } from "../src/device.ts";
 import type { CompiledMetric, CompiledRegistry } from "../src/registry.ts";
 import { load, type Loaded } from "../src/report.ts";
 import { BrowserStorage } from "../src/storage.ts";
@@ -120,6 +120,7 @@ async function happen(visit: Visit, events: readonly Event[], inTurn: boolean, t
   await other.status();
   const script = new Script();
   const telemetry = origin.page({ consent, load: script.load });
+  if (inTurn && consent) await waitUntil(() => script.fetched.length > 0);
   const does: Record<Event, (place: number) => unknown> = {
     yes: () => telemetry.setConsent(true),
     no: () => telemetry.setConsent(false),
@@ -288,12 +289,13 @@ test("a refusal is kept though the page goes away in the same moment", async () 
   const fire = inWindow();
   const [origin, script] = [new Origin(), new Script()];
   const telemetry = origin.page({ consent: true, load: script.load });
-  await waitUntil(async () => !!(await origin.kept())?.app);
+  await waitUntil(() => script.fetched.length > 0);
   fire("pagehide"); // lets go of the database
   const kept = telemetry.setConsent(false); // opens it again
   fire("pagehide");
   assert.equal(await kept, true);
   assert.equal((await origin.kept())!.consent, false);
+  assert.equal((await telemetry.status()).silent, "the person refused", "nothing waits for the modules any more");
   script.come();
   await origin.end();
 });
@@ -333,6 +335,61 @@ test("a page that went away and came back while another one sends leaves the lea
   const { held: holding, pending } = await navigator.locks.query();
   const left = [...holding!, ...pending!].filter(({ name }) => name == origin.name);
   assert.deepEqual(left, []);
+});
+
+test("a page that goes away as it begins to send holds nothing", async (t) => {
+  const fire = inWindow();
+  const origin = new Origin();
+  const telemetry = origin.page({ consent: true });
+  await telemetry.status();
+  fire("pagehide");
+  await waitUntil(async () => !(await held(origin.name)));
+  const { request } = navigator.locks;
+  t.mock.method(navigator.locks, "request", function (this: LockManager, ...args: unknown[]): Promise<unknown> {
+    const asked: Promise<unknown> = Reflect.apply(request, this, args);
+    fire("pagehide"); // the lock is asked for, and not had yet
+    return asked;
+  });
+  fire("pageshow", { persisted: true });
+  await telemetry.status();
+  await navigator.locks.query();
+  assert.equal(await held(origin.name), false);
+});
+
+test("what another page arms again before a refusal is written does not leave with it", async () => {
+  clock = NOON;
+  let left = 0;
+  const never: typeof fetch = () => new Promise(() => void left++);
+  const route = { url: server.endpoint, key: KEY, simple: true, fetch: never };
+  const draw: Settings["draw"] = (what, n) => (what == "moment" ? BigInt(n) - 1n : systemDraw()(what, n));
+  const origin = new Origin();
+  const storage = new BrowserStorage(origin.name);
+  const change = storage.change.bind(storage);
+  const other = origin.page({ consent: true, storage });
+  await other.status();
+  await other.close(); // it still takes choices
+  const fire = inWindow();
+  const leader = origin.page({ consent: true, draw, route });
+  leader.record("a0", true);
+  await waitUntil(async () => (await origin.kept())?.uploads.length == 1);
+  let [writes, armings] = [() => {}, 0];
+  const gate = new Promise<void>((open) => (writes = open));
+  storage.change = async (step, how) => (await gate, change(step, how));
+  const { arm } = Device.prototype;
+  Device.prototype.arm = function (...args) {
+    armings++;
+    return Reflect.apply(arm, this, args);
+  };
+  const chosen = other.setConsent(false, "a0");
+  await waitUntil(() => armings > 0);
+  await leader.status();
+  writes();
+  await chosen;
+  await leader.status();
+  Device.prototype.arm = arm;
+  await new Promise((told) => setTimeout(told)); // a message between pages is a task
+  fire("pagehide");
+  assert.equal(left, 0);
 });
 
 test("what is armed while the person takes it back does not leave with the page", async () => {
