@@ -41,7 +41,7 @@ START = """async (given) => {
 }"""
 RECORD = "async ([metric, answer]) => { telemetry[metric].record(answer); return (await telemetry.status()).waiting }"
 FLUSH = "() => telemetry.flush(10_000)"
-# What an upload's random moment may have sent before `flush` counts, too: it is drawn from the next two minutes.
+# An upload may leave before `flush`, at its random moment within two minutes: that counts, too.
 DELIVER = """async () => {
     await telemetry.flush(10_000);
     const { waiting, counts } = await telemetry.status();
