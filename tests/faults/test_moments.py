@@ -186,7 +186,7 @@ def moments_without_answers() -> list[float]:
         return moments(SUSPENDED, answers=False)
 
 
-@pytest.mark.parametrize("fault", [wake_for_each, plan_for_each])
+@pytest.mark.parametrize("fault", thinned([wake_for_each, plan_for_each], 0))
 def test_moments_that_depend_on_answers_are_seen(
     fault: Callable[[pytest.MonkeyPatch], None], moments_without_answers: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
