@@ -249,7 +249,7 @@ def check_axe(page: Page, *rules: str, but: Sequence[str] = ()) -> None:
 def check_looks(tab: Tab, axe: Sequence[tuple[int, str]] = thinned(LOOKS, 0)) -> None:
     """Look at the page that is open at each width and in each scheme; in a soak in both of them together.
 
-    What lies where depends on the width alone, and colours on the scheme alone.
+    The width alone decides where everything lies, and the scheme alone decides colours.
 
     It fits, no labels lie on each other or on marks, every text stands out, and it is dark where that is asked for.
     Axe sees it in some looks, but for contrasts that FAINT has seen, and in a soak whole in all; whether what scrolls,
