@@ -40,7 +40,7 @@ START = """async (given) => {
 }"""
 RECORD = "async ([metric, answer]) => { telemetry[metric].record(answer); return (await telemetry.status()).waiting }"
 FLUSH = "() => telemetry.flush(10_000)"
-# What an upload's random moment may have sent before `flush` counts, too: it is drawn from the next two minutes.
+# An upload counts, too, whose random moment came before `flush`: it is drawn from the next two minutes.
 DELIVER = """async () => {
     await telemetry.flush(10_000);
     const { waiting, counts } = await telemetry.status();
