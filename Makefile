@@ -37,7 +37,7 @@ check: .venv/dev.stamp lint
 
 soak: .venv/dev.stamp
 	@SOAK_TESTS=1 $(BIN)/pytest -o timeout=7200 tests/faults tests/fuzz $(ARGS)
-	@SOAK_TESTS=1 $(BIN)/pytest $(PARALLEL) -o timeout=7200 tests/shared tests/client tests/aggregator tests/web tests/test_*page*.py tests/test_script.py tests/test_toys.py tests/test_end_to_end.py tests/test_readme.py tests/test_release.py tests/deploy/test_base_path.py tests/deploy/test_containers.py $(ARGS)
+	@SOAK_TESTS=1 $(BIN)/pytest $(PARALLEL) -o timeout=7200 tests/shared tests/client tests/aggregator tests/web tests/test_*page*.py tests/test_script.py tests/test_toys.py tests/test_end_to_end.py tests/test_readme.py tests/test_tutorial.py tests/test_release.py tests/deploy/test_base_path.py tests/deploy/test_containers.py $(ARGS)
 	@$(BIN)/python -m tests.fuzz.atheris_upload -max_total_time=600
 
 lint: style

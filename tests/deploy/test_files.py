@@ -17,6 +17,7 @@ from tests.faults.aggregator.load import REGISTRY_TEXT
 from tests.support.aggregators import dither
 from tests.support.certificates import certificate
 from tests.support.clusters import one_machine
+from tests.support.soaking import thinned
 from tests.support.tools import tool
 from tests.support.waiting import wait_until
 
@@ -165,7 +166,7 @@ def containers() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(pod, each) for pod in pods().values() for each in (*pod.get("initContainers", ()), *pod["containers"])]
 
 
-@pytest.mark.parametrize("version", ["1.31", "latest"])
+@pytest.mark.parametrize("version", thinned(["1.31", "latest"], 1))
 def test_kubernetes_takes_the_file_and_would_see_a_misspelt_line(version: str) -> None:
     import kubernetes_validate  # here, for it compiles grammars for seconds, in each process that collects
 

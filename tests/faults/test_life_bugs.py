@@ -20,6 +20,7 @@ from dither_shared.wire import new_upload_id
 from tests.faults.schedules import Step, live_by_chance, record, release, travel
 from tests.faults.witness import Witness
 from tests.support.clocks import DAY_S
+from tests.support.soaking import SOAK
 
 pytestmark = pytest.mark.slow
 
@@ -324,7 +325,20 @@ If another change makes the lives go another way, a later one shows the bug, and
 """
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+SORTS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    charge_nothing,
+    charge_whatever,
+    let_an_answer_open_its_period,
+    forget_what_was_spent,
+    ask_nobody,
+    keep_what_was_refused,
+    let_only_an_answer_end_a_period,
+    send_a_day_that_waits_with_todays,
+]
+"""One for each sort of what a life is held against: charges, terms, silences, new terms, ids, files, days."""
+
+
+@pytest.mark.parametrize("bug", BUGS if SOAK else SORTS, ids=lambda bug: bug.__name__)
 def test_a_life_shows_a_planted_bug(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
     with pytest.raises(AssertionError, match=BUGS[bug]):

@@ -186,7 +186,7 @@ def moments_without_answers() -> list[float]:
         return moments(SUSPENDED, answers=False)
 
 
-@pytest.mark.parametrize("fault", [wake_for_each, plan_for_each])
+@pytest.mark.parametrize("fault", thinned([wake_for_each, plan_for_each], 0))
 def test_moments_that_depend_on_answers_are_seen(
     fault: Callable[[pytest.MonkeyPatch], None], moments_without_answers: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +206,7 @@ def test_of_answers_that_an_app_gives_while_it_runs_at_most_one_in_fifty_is_drop
     # With moments of the system 1.7 % are dropped, and every fifth run of so few answers would pass a fiftieth.
     monkeypatch.setattr(upload_thread, "jitter", lambda most_s: rng.random() * most_s)
     reasons: Counter[str] = Counter()
-    for _ in range(scaled(20, 400)):
+    for _ in range(scaled(12, 400)):
         clock = Clock()
         device = Simulated(clock, Taker())
         for _ in range(19):  # after that its reports are used up

@@ -30,7 +30,7 @@ from tests.support.soaking import scaled
 pytestmark = pytest.mark.slow
 
 PROCESSES = scaled(4, 8)
-FLAGS = 160
+FLAGS = scaled(80, 160)
 SLOW_S = 0.03
 """The aggregator takes so much longer for an upload, so that two at a time would meet."""
 

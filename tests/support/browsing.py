@@ -247,14 +247,16 @@ def check_axe(page: Page, *rules: str, but: Sequence[str] = ()) -> None:
 
 
 def check_looks(tab: Tab, axe: Sequence[tuple[int, str]] = thinned(LOOKS, 0)) -> None:
-    """Look at the page that is open in all looks; where axe sees none of them, in one of each width and scheme.
+    """Look at the page that is open at each width and in each scheme; in a soak in both of them together.
+
+    The width alone decides where everything lies, and the scheme alone decides colours.
 
     It fits, no labels lie on each other or on marks, every text stands out, and it is dark where that is asked for.
     Axe sees it in some looks, but for contrasts that FAINT has seen, and in a soak whole in all; whether what scrolls,
     if anything does, can be reached depends on the width alone.
     """
     page = tab.page
-    looks = LOOKS if axe else thinned(LOOKS, 0, 2)
+    looks = thinned(LOOKS, 0, 2)
     for width, scheme in looks:
         tab.look(width, scheme, LOW)
         across, overlaps, faint, (background, text) = page.evaluate(LOOK, CONTRAST_MIN)

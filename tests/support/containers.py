@@ -235,12 +235,12 @@ def _needed(*names: str) -> list[Distribution]:
 
 
 def _files(installed: Distribution) -> Iterator[tuple[str, bytes]]:
-    """Yield a package's files by their paths in site-packages, what is compiled as it is, wherever it comes to lie.
+    """Yield a package's files by their paths in site-packages, without its tests, what is compiled as it is.
 
     Not every installer compiles: what Python has compiled since counts as well, and is on no list.
     """
     for file in installed.files or ():
-        if file.parts[0] == ".." or file.suffix == ".pyc":
+        if file.parts[0] == ".." or file.suffix in (".pyc", ".pyi") or "tests" in file.parts:
             continue
         path = Path(str(file.locate()))
         yield str(file), path.read_bytes()

@@ -39,6 +39,7 @@ from tests.second.test_laws import CELLS, FOUR, FRESH, MEMOS, TWO
 from tests.support.laws import law_of, law_of_class, repeats
 from tests.support.node import DEVICE as SCRIPT
 from tests.support.node import NOTHING, ROOT, SECRET, Device, NodeError
+from tests.support.soaking import thinned
 
 Law = dict[int | str, Fraction]
 Answers = tuple[tuple[str, object], ...]
@@ -475,6 +476,7 @@ PLANTED = {
     "the rows of a text": ("domains/texts.ts", "|${cell}`", "|0`"),
     "the first column fastest": ("domains/columns.ts", "place * symbols + symbol", "place + size * symbol"),
 }  # fmt: skip
+"""`make test` plants one of each sort in each module; a soak all."""
 
 
 def planted(place: Path, name: str, old: str, new: str) -> Path:
@@ -490,7 +492,7 @@ def planted(place: Path, name: str, old: str, new: str) -> Path:
     return script
 
 
-@pytest.mark.parametrize("bug", PLANTED)
+@pytest.mark.parametrize("bug", thinned([*PLANTED], 0, 3, 4, 6, 8, 11, 14, 16, 19, 21, 22, 24, 26, 27))
 def test_a_planted_bug_is_another_law(copies: Device, tmp_path: Path, bug: str) -> None:
     copies.become(planted(tmp_path, *PLANTED[bug]))
     try:

@@ -62,14 +62,14 @@ def seeded() -> Iterator[Path]:
 SURVIVED = [attack for attack in ATTACKS if attack.attackers not in ADMINS]
 
 
-@pytest.mark.parametrize("attack", thinned(SURVIVED, 0, 1, 2, 4, 6), ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", thinned(SURVIVED, 0, 2, 4), ids=lambda attack: attack.name)
 def test_an_attack_is_survived(attack: Attack, seeded: Path) -> None:
     outcome = measure(attack, seconds_of(attack), seeded)
     _check_attacked(attack, outcome)
     assert not outcome.unsound(), "; ".join(outcome.unsound())
 
 
-@pytest.mark.parametrize("attackers", thinned(APART, 0, -1))
+@pytest.mark.parametrize("attackers", thinned(APART, 0))
 def test_uploads_hardly_wait_beside_hostile_registries_bodies_and_candidates(
     attackers: str, seeded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +114,7 @@ def _check_attacked(attack: Attack, outcome: Outcome) -> None:
         assert not done["401"] + done["303"]  # nobody was only turned away
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", thinned([*FAULTS], 0, 1, 4))
 def test_a_server_without_a_bound_is_caught(fault: str, seeded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its own words: the one with no other fault than theirs yields none of them, under the same short limits."""
     monkeypatch.setattr(attacks, "RECOVERY_S", 1.0)

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 
 NIGHTS = scaled(2, 60)
 BEFORE_MIDNIGHT_S = 0.4
-LOOK_EVERY_S = 0.5
-"""A look reads the whole store, which takes as long as the load does in a tenth of it."""
+LOOK_EVERY_S = 1.0
+"""A look reads the whole store, which takes as long as the load does in a twentieth of it."""
 
 
 def snapshots(cluster: Cluster) -> dict[tuple[str, str, str], tuple[str, str]]:

@@ -26,7 +26,7 @@ from dither_shared.plan import Plan
 from dither_shared.wire.reading import Problem, Upload
 from tests.faults.aggregator.test_orderings import Made, walk
 from tests.faults.aggregator.world import worlds
-from tests.support.soaking import MEMORY
+from tests.support.soaking import MEMORY, SOAK
 
 pytestmark = pytest.mark.slow
 
@@ -413,7 +413,23 @@ SHOWN_BY: dict[Bug, int] = {
 """The walk that shows a bug soonest, where the first one does not: it is tried before the others are."""
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+SORTS: list[Bug] = [
+    know_an_id_on_its_day,
+    let_the_day_go_back,
+    commit_wherever_the_cursor_is,
+    count_in_two_steps,
+    lose_the_neighbours_of_poison,
+    drop_what_was_folded_meanwhile,
+    seal_what_is_pending_in_redis,
+    merge_and_lose_a_tally,
+    replay_and_keep,
+    restore_unsealed,
+    overwrite_the_plans_of_others,
+]
+"""One for each sort of step, of either store. A soak plants all."""
+
+
+@pytest.mark.parametrize("bug", BUGS if SOAK else SORTS, ids=lambda bug: bug.__name__)
 def test_a_run_shows_a_planted_bug(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, message = BUGS[bug]
     bug(monkeypatch)

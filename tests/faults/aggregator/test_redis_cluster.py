@@ -17,7 +17,9 @@ from tests.support.soaking import SOAK, scaled
 
 pytestmark = pytest.mark.slow
 
-KILLS = scaled(5, 100)
+KILLS = scaled(3, 100)
+SEED = scaled(24, 1)
+"""One with which few kills are of all three sorts."""
 DEVICES = 8
 PAUSE_S = 0.0 if SOAK else 0.1
 SHARDS = 8
@@ -27,7 +29,7 @@ UPLOADS = 20
 
 def test_nodes_that_are_killed_at_random_while_slots_move_lose_and_double_nothing(home: Path) -> None:
     """A primary is missed and its replica elected, or it is back before; a replica is away for a while."""
-    oracle, rng = Oracle("nodes", REGISTRY), random.Random(1)
+    oracle, rng = Oracle("nodes", REGISTRY), random.Random(SEED)
     with (
         running_cluster(home / "nodes", cluster_node_timeout="1000") as nodes,
         aggregator(REDIS, home, orders(home), shards=SHARDS, data=nodes.url) as cluster,
@@ -42,7 +44,7 @@ def test_nodes_that_are_killed_at_random_while_slots_move_lose_and_double_nothin
                 with closing(_opened(cluster)) as store:
                     oracle.check_conservation(store)
             load.wait_for(UPLOADS)
-        assert elected >= KILLS // 5
+        assert elected >= max(1, KILLS // 5)
         check_all(oracle, cluster)
         print(f"{load.answers}: {elected} elections in {KILLS} kills, {oracle}")
 

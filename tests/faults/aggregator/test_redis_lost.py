@@ -199,7 +199,7 @@ def test_a_redis_whose_file_is_cut_at_any_byte_holds_a_sound_beginning_or_is_ref
         server.stop()
         whole = home / "whole"
         shutil.copytree(server.directory / AOF, whole)
-        for place in offsets(newest_file(server), scaled(9, 600)):
+        for place in offsets(newest_file(server), scaled(5, 600)):
             cuts += 1
             restored(server, whole)
             with closing(open_store(server.url)) as watching:
