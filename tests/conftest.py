@@ -81,7 +81,7 @@ hypothesis.settings.load_profile("dither")
 
 # Else it would parse all of our modules in each process, for constants to draw: the same tests would draw others when
 # any line of the code has another number.
-providers.is_local_module_file = lambda path: False  # type: ignore[assignment,attr-defined]
+providers.is_local_module_file = lambda path: False
 
 # Else much of the time in which tests are collected goes into looking for garbage among what stays.
 gc.disable()
