@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 from flask import Flask
-from hypothesis.internal.conjecture import providers
 from jinja2.bccache import Bucket, BytecodeCache
 
 from dither_aggregator.operations.signal_handling import FORMAT_ENVIRONMENT, LEVEL_ENVIRONMENT
@@ -78,10 +77,6 @@ Flask.jinja_options = {"bytecode_cache": Compiled()}
 # A busy machine may be late with any one example.
 hypothesis.settings.register_profile("dither", deadline=None)
 hypothesis.settings.load_profile("dither")
-
-# Else it would parse all of our modules in each process, for constants to draw: the same tests would draw others when
-# any line of the code has another number.
-providers.is_local_module_file = lambda path: False
 
 # Else much of the time in which tests are collected goes into looking for garbage among what stays.
 gc.disable()
