@@ -362,28 +362,24 @@ if SOAK:
         assert re.search(r'Revealed type is "dither\.\S*Telemetry"', said)
 
 
-if SOAK:
-
-    def test_the_aggregator_counts_the_demo_and_serves_its_pages(whole: Installed) -> None:
-        command = [str(whole.bin / "dither"), "demo", "--devices", "20", "--serve", "--json"]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, cwd=whole.directory, env=CLEAN, stdout=pipe, stderr=pipe, text=True) as process:
-            try:
-                assert process.stdout
-                assert process.stderr
-                shown = json.loads(process.stdout.readline())
-                url = next(
-                    found[1] for line in process.stderr if (found := re.search(r"still serving (\S+) until", line))
-                )
-                with urlopen(url, timeout=30) as page:
-                    html = page.read().decode()
-                (style,) = re.findall(r'href="(/\S+\.css[^"]*)"', html)
-                with urlopen(url + style, timeout=30) as sheet:
-                    assert sheet.headers["Content-Type"].startswith("text/css")
-            finally:
-                process.send_signal(signal.SIGINT)  # it removes its store
-        assert shown["ledger"]["accepted"] == shown["ledger"]["folded"] > 0
-        assert "browser" in html
+def test_the_aggregator_counts_the_demo_and_serves_its_pages(whole: Installed) -> None:
+    command = [str(whole.bin / "dither"), "demo", "--devices", "20", "--serve", "--json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=whole.directory, env=CLEAN, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout
+            assert process.stderr
+            shown = json.loads(process.stdout.readline())
+            url = next(found[1] for line in process.stderr if (found := re.search(r"still serving (\S+) until", line)))
+            with urlopen(url, timeout=30) as page:
+                html = page.read().decode()
+            (style,) = re.findall(r'href="(/\S+\.css[^"]*)"', html)
+            with urlopen(url + style, timeout=30) as sheet:
+                assert sheet.headers["Content-Type"].startswith("text/css")
+        finally:
+            process.send_signal(signal.SIGINT)  # it removes its store
+    assert shown["ledger"]["accepted"] == shown["ledger"]["folded"] > 0
+    assert "browser" in html
 
 
 def test_the_bills_of_materials_list_what_is_installed_with_licences_that_fit(
