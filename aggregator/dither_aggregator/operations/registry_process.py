@@ -212,10 +212,10 @@ def document_of(registry: Registry) -> dict[str, Any]:
 def give_way(niceness: int, process: int, idle: bool = False) -> None:
     """Have the server go before a process, from its first step on, where both want a processor.
 
-    One that is `idle` has only the time that nobody else wants.
+    One that is `idle` has only the time that nobody else wants. A server that was started nice has nobody go before it.
     """
     with suppress(ProcessLookupError):  # it has ended at once
-        os.setpriority(os.PRIO_PROCESS, process, niceness)
+        os.setpriority(os.PRIO_PROCESS, process, max(niceness, os.getpriority(os.PRIO_PROCESS, process)))
         if hasattr(os, "SCHED_BATCH"):  # which takes no processor from who wakes up
             os.sched_setscheduler(process, os.SCHED_IDLE if idle else os.SCHED_BATCH, os.sched_param(0))
 
