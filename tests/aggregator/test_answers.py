@@ -374,8 +374,8 @@ PAGES: dict[Callable[[int, float], bool], tuple[int, int]] = {
     a_mean: (20, 1_500),
     bars: (20, 1_500),
     an_effect: (12, 1_000),
-    texts: (7, 500),
-    some_words: (7, 500),
+    texts: (5, 500),
+    some_words: (5, 500),
 }
 """How many pages of each kind are drawn, in `make test` and in a soak."""
 

@@ -11,12 +11,10 @@ from unittest.mock import patch
 import pytest
 
 from dither_aggregator.analysis.numbers import QUANTILES
-from dither_aggregator.web.api import OPERATIONS
 from tests.support.number_pages import ask, two_weeks_of_numbers
 from tests.support.numeric import FORMS
-from tests.support.reading_api import ROOT, check_answers, faults, violations
+from tests.support.reading_api import ROOT, faults, violations
 from tests.support.sites import Site
-from tests.support.soaking import thinned
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +50,6 @@ def test_answers_are_as_described(one: Site, described: dict[str, Any], metric: 
     answer = one.client.get(f"/v1/metrics/{metric}/estimates").get_json()
     answer["rows"][0]["statistic"], answer["meta"]["untold"] = "median", "q99"
     assert len(faults(described, f"{path}estimates", "get", answer)) == 2
-
-
-@pytest.mark.parametrize("name", thinned(["estimates", "values", "series"], 0))
-def test_whatever_the_description_allows_is_answered_as_described(
-    one: Site, described: dict[str, Any], name: str
-) -> None:
-    operation = next(each for each in OPERATIONS if each.name == name)
-    assert set(check_answers(one, described, operation, "memo")) <= {200, 400}
 
 
 def test_three_lines_of_pandas_draw_a_shape(one: Site, tmp_path: Path) -> None:

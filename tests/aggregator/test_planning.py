@@ -162,7 +162,7 @@ def test_more_reports_than_were_computed_show_the_share_too() -> None:
     undone = 0
     for share in np.geomspace(0.005, 0.2, 12):
         planned = plan(question, None, Decimal(epsilon), float(share))
-        sizes = range(planned.n, 2 * planned.n, max(planned.n // scaled(100, 300), 1))
+        sizes = range(planned.n, 2 * planned.n, max(planned.n // scaled(50, 300), 1))
         needed = [significance_shares(mechanism_of(planned), n)[1] or 2.0 for n in sizes]
         assert max(needed) <= 1.03 * share
         undone += any(later > former for former, later in pairwise(needed))
@@ -446,7 +446,6 @@ def test_a_number_that_cannot_be_read_leaves_the_form_as_it_was_typed(client: Fl
         ),
         ("n=10&epsilon=2&epsilon_permanent=2", "epsilon_permanent must be above epsilon, 2, got 2"),
         ("n=10&share_percent=5&epsilon_permanent=0.01", "epsilon_permanent must be above 0.01"),
-        ("kind=choices&d=4&ticks=5&n=10&epsilon=1", "ticks must be from 2 to 4, got 5"),
         ("n=1000000000001&epsilon=1", "n must be a number from 1 to 1000000000000"),
         ("n=10&epsilon=0.001", "epsilon must be a number from 0.01 to 20"),
         ("n=10&epsilon=1e1", "epsilon must be a number from 0.01 to 20 with at most 6 decimals"),
@@ -456,10 +455,6 @@ def test_a_number_that_cannot_be_read_leaves_the_form_as_it_was_typed(client: Fl
         ("kind=text&n=10&epsilon=1&epsilon_permanent=2", "only fresh texts are planned"),
         ("share=3", "there is no parameter 'share' here"),
         ("kind=number&n=9000", "Give two of reports, epsilon and width, and leave the third empty"),
-        (
-            "kind=number&n=9000&epsilon=1&width_percent=9",
-            "Give two of reports, epsilon and width, and leave the third empty",
-        ),
         ("kind=number&n=9000&share_percent=9", "Give two of reports, epsilon and width, and leave the third empty"),
         ("kind=number&n=2000&width_percent=9", "Fewer than 3,000 reports tell nothing of a number, got 2,000."),
         ("kind=number&n=3000&width_percent=4", "No epsilon up to 20 lets 3,000 reports show so narrow an interval"),
@@ -473,9 +468,6 @@ def test_a_number_that_cannot_be_read_leaves_the_form_as_it_was_typed(client: Fl
         ),
         ("kind=number&d=256&epsilon=1&width_percent=0.39", "ask for a wider one, or a low and a high that are closer."),
         ("kind=number&d=8&epsilon=1&epsilon_permanent=3&width_percent=9", "or more steps (up to 16), or fresh answers"),
-        ("kind=number&d=300&n=9000&epsilon=1", "d must be from 2 to 256 for a number, got 300"),
-        ("kind=number&n=9000&epsilon=1&epsilon_permanent=3", "d must be 2, 4, 8 or 16 for a memoized number"),
-        ("kind=number&asks=mean&n=9000&epsilon=1&epsilon_permanent=3", "a memoized number is asked everything"),
         ("kind=number&asks=median&n=9000&epsilon=1", "asks must be everything or mean"),
         ("kind=number&n=9000&width_percent=0", "width_percent must be a number from 0.00000001 to 100"),
         ("kind=table&n=9000", "Give two of reports, epsilon and effect, and leave the third empty"),

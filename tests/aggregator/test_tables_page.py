@@ -17,14 +17,13 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables import rows, statistics
 from dither_aggregator.analysis.tables.reading import TablesReading
 from dither_aggregator.analysis.tables.rows import TableRow
-from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.charts.shares import draw
 from dither_aggregator.web.pages.tables import TablesPart, tables_part
 from tests.support.drawn_numbers import DAY
 from tests.support.drawn_tables import Floats, alone, draw_table, shape_of, stored_table, table_site
-from tests.support.reading_api import check_answers, faults
+from tests.support.reading_api import faults
 from tests.support.sites import Site
-from tests.support.soaking import exceed, scaled, thinned
+from tests.support.soaking import exceed, scaled
 from tests.support.tables import table
 
 STABILITY = """
@@ -312,14 +311,6 @@ def test_other_answers_are_as_described(one: Site, described: dict[str, Any], ad
     assert faults(described, f"/v1/{address}", "get", answer) == []
     if "{metric}" in address:
         assert answer["rows"]
-
-
-@pytest.mark.parametrize("name", thinned(["estimates", "values", "series"], 0))
-def test_whatever_the_description_allows_is_answered_as_described(
-    one: Site, described: dict[str, Any], name: str
-) -> None:
-    operation = next(each for each in OPERATIONS if each.name == name)
-    assert set(check_answers(one, described, operation, "stability")) <= {200, 400}
 
 
 def test_no_two_rows_have_one_name_whatever_the_labels_are() -> None:
