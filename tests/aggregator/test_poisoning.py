@@ -21,14 +21,14 @@ from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.accounting.poisoning import Worth, of_support
 from dither_shared.domains import Coded, Hashed
 from dither_shared.kinds.precision import precision_of
-from dither_shared.mechanisms import PGR, RAPPOR, PureMechanism
+from dither_shared.mechanisms import RAPPOR, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.precision import critical_share
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.drawn_numbers import draw_numbers, stored_number
 from tests.support.drawn_tables import alone, draw_table, shape_of, stored_table
-from tests.support.points import draw_points
+from tests.support.points import draw_texts
 from tests.support.registries import registry
 from tests.support.tables import table
 from tests.support.tallies import draw_tally
@@ -180,21 +180,6 @@ def fleet(metric: Metric, said: Sequence[str], seed: int) -> dict[int, list[int]
     return reports
 
 
-def drawn(metric: Metric, said: Sequence[str], seed: int) -> Tally:
-    """Draw the tally of devices that say these texts, whose reports are points."""
-    rng, coins = np.random.default_rng(seed), Rng(random.Random(seed).getrandbits)
-    seen: list[list[int]] = [[] for _ in range(metric.cells.count)]
-    for answer in said:
-        cell = metric.cells.draw(coins)
-        seen[cell].append(metric.class_of(metric.read(answer), cell, coins))
-    counts = []
-    for cell, classes in enumerate(seen):
-        points = metric.cells.mechanism_of(cell)
-        assert isinstance(points, PGR)
-        counts += [np.array([len(classes)]), draw_points(points, np.bincount(classes, minlength=points.d), rng)]
-    return Tally(len(said), np.concatenate(counts))
-
-
 def folded(metric: Metric, reports: dict[int, list[int]]) -> Tally:
     packed = {cell: metric.cells.mechanism_of(cell).shape.pack(each) for cell, each in reports.items()}
     return Tally(sum(map(len, reports.values())), fold_cells(metric.cells, packed))
@@ -205,7 +190,7 @@ def test_a_fresh_text_moves_no_farther(alike: bool) -> None:
     """Reports that are alike fill other buckets so far that these do not count for the mean: that weighs more."""
     metric = registry(kind="text", epsilon="2.0", reports=1).metrics["color"]
     one = stored(metric, "evil", "a")
-    tally = drawn(metric, [f"text {device}" for device in range(6_000)], 5)
+    tally = draw_texts(metric, [f"text {device}" for device in range(6_000)], 5)
     domain, points, (worth,) = metric.asked.domain, metric.cells.mechanism, metric.poisoning
     assert isinstance(domain, Hashed)
     assert isinstance(points, PureMechanism)
@@ -227,7 +212,7 @@ def test_a_fresh_text_moves_no_farther(alike: bool) -> None:
 def test_words_are_moved_in_the_verification_group() -> None:
     metric = registry(kind="words", epsilon="4", reports=1).metrics["color"]
     one = stored(metric)
-    tally = drawn(metric, [f"{device}" for device in range(3_000)], 6)
+    tally = draw_texts(metric, [f"{device}" for device in range(3_000)], 6)
     domain, (worth,) = metric.asked.domain, metric.poisoning
     assert isinstance(domain, Coded)
     last = metric.cells.parts[-1]
@@ -295,7 +280,7 @@ def test_twice_as_many_at_each_level_make_a_word_be_named_that_nobody_has() -> N
     one, n, rng, (worth,) = stored(metric), 12_000, np.random.default_rng(1), metric.poisoning
     needed = worth.needed(Fraction(critical_share(metric, metric.d, n)), n)
     assert needed is not None
-    tally = drawn(metric, [f"{device}" for device in range(n)], 6)
+    tally = draw_texts(metric, [f"{device}" for device in range(n)], 6)
     for cell in range(metric.cells.count):
         design = metric.cells.mechanism_of(cell)
         assert isinstance(design, PureMechanism)

@@ -421,7 +421,7 @@ def test_a_reading_of_a_class_that_is_not_listed_is_read_and_not_kept(one: Site)
 
 
 def test_the_first_page_is_made_ahead_of_who_asks(one: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of words, whose search takes as long as all others, the tests above show that it is kept."""
+    """Words are left out: their search takes as long as all others, and the tests above show that it is kept."""
     others = [each for each in one.store.plans() if each.plan.metric != "words"]
     monkeypatch.setattr(one.store, "plans", lambda name="": [each for each in others if name in ("", each.plan.metric)])
     fresh = first_page(one)
