@@ -113,7 +113,9 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dither {version('dither')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     called = next((word for word in argv if not word.startswith("-")), "")
-    for name, (module_name, summary) in COMMANDS.items():
+    names = [called] if argv[:1] == [called] and called in COMMANDS else [*COMMANDS]
+    for name in names:  # the one that is called, or all of them for help
+        module_name, summary = COMMANDS[name]
         module = loaded(module_name) if name == called else None
         epilog = f"example: {module.EXAMPLE}" if module else None
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".", epilog=epilog)

@@ -324,7 +324,7 @@ def texts(seed: int, confidence: float) -> bool:
 
 
 WORDS = {"opera": 0.3, "a-long-name-of-a-browser": 0.2, "firefox": 0.2, "lynx": 0.1}
-STRANGERS = [f"{number:05}" for number in range(400)]
+STRANGERS = [f"{number:05}" for number in range(200)]
 """Texts of the other devices: hardly two have the same one."""
 
 
@@ -374,7 +374,7 @@ PAGES: dict[Callable[[int, float], bool], tuple[int, int]] = {
     bars: (20, 1_500),
     an_effect: (12, 1_000),
     texts: (7, 500),
-    some_words: (7, 500),
+    some_words: (5, 500),
 }
 """How many pages of each kind are drawn, in `make test` and in a soak."""
 

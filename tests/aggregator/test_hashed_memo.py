@@ -21,7 +21,7 @@ from dither_shared.frozen import replaced
 from dither_shared.mechanisms import MemoizedTwoLevel
 from tests.benchmarks.texts.drawn import Devices, draw_buckets
 from tests.support.hashed_memos import DEVICES, LISTED, draw_memos, metric, shares, truth
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 
 DAY = date(2026, 11, 23)
 ROUNDS = 30
@@ -65,7 +65,7 @@ def holding(some: Sequence[TextsReading]) -> list[bool]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("days", [7, 31])
+@pytest.mark.parametrize("days", thinned([7, 31], 1))
 def test_intervals_hold_where_devices_repeat_their_memo(days: int) -> None:
     """The same of 12 windows. Residuals alone show this: `test_repeated_memos` has what they do not show.
 
@@ -130,8 +130,7 @@ def test_what_is_shown_holds_though_one_text_of_many_is_missing_from_the_list(mo
     tallies = [draw_buckets(each, cast("MemoizedTwoLevel", cells.mechanism), cells.count) for each in populations]
     sound = np.mean([shown(each, *tally) for each, tally in zip(populations, tallies, strict=True)], axis=0)
     monkeypatch.setattr(Found, "freedom", FREEDOM_MAX)
-    for module in (decoder, decoder):
-        monkeypatch.setattr(module, "stranger_chances", lambda gains, hashes, totals: np.zeros(len(totals)))
+    monkeypatch.setattr(decoder, "stranger_chances", lambda gains, hashes, totals: np.zeros(len(totals)))
     planted = np.mean([shown(each, *tally) for each, tally in zip(populations, tallies, strict=True)], axis=0)
     assert sound[2] > 0.93
     assert planted[2] < 0.9

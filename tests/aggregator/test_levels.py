@@ -25,7 +25,7 @@ from tests.support.tallies import draw_tallies
 
 PAGE = Path(__file__).parents[2] / "aggregator" / "estimates.md"
 
-RUNS = scaled(8, 1_000)
+RUNS = scaled(5, 1_000)
 EPSILONS = ("0.1", "0.5", "1", "2", "4", "8")
 SIZES = ((300, 1), (3_000, 1), (1_000_000, 1), (3_000, 7), (1_000, 31))
 """Devices, and how often each reports."""
@@ -125,7 +125,7 @@ def test_the_page_has_the_fewest_devices_as_they_are_printed() -> None:
 @pytest.mark.parametrize(("d", "epsilon", "n"), [(2, "4", 20), (16, "2", 40)])
 def test_shares_and_their_differences_hold_for_a_handful_of_devices(d: int, epsilon: str, n: int) -> None:
     """Whose counts are exact: 95 % intervals of each value, and of its move where nothing moved; 1e-7 exceed it."""
-    mechanism, rng, runs = edges.mechanism_of(d, epsilon), np.random.default_rng(d), 400
+    mechanism, rng, runs = edges.mechanism_of(d, epsilon), np.random.default_rng(d), scaled(200, 400)
     shares = np.append(np.full(d - 1, 0.1 / (d - 1)), 0.9)
     missed = moved = np.zeros(d)
     for _ in range(runs):

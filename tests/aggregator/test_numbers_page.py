@@ -446,14 +446,3 @@ def test_a_snapshot_of_numbers_agrees_with_itself_and_says_no_shares(one: Site, 
         assert together
     assert 'class="interval"' in html
     assert "circle" in drawn
-
-
-def test_a_snapshot_that_does_not_agree_says_so(tmp_path: Path) -> None:
-    def spoil(document: dict[str, Any]) -> None:
-        document["estimates"]["rows"][0]["estimate"] += 0.1
-
-    with number_site(tmp_path, {"memo": FORMS["memo"]}) as made:
-        stored = made.store.plans("memo")[0]
-        put_numbers(made, "memo", hump(stored.plan), 20_000, np.random.default_rng(5))
-        id_ = keep(made.store, stored, made.tallies[stored.plan.digest, made.store.sealed()], spoil)
-        assert "This version of dither estimates other numbers" in made.client.get(f"/s/{id_}").text

@@ -26,6 +26,7 @@ from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.drawn_numbers import draw_numbers, stored_number
 from tests.support.drawn_tables import alone, draw_table, shape_of, stored_table
+from tests.support.points import draw_texts
 from tests.support.registries import registry
 from tests.support.tables import table
 from tests.support.tallies import draw_tally
@@ -126,7 +127,7 @@ def test_a_memoized_number() -> None:
 
 @pytest.mark.parametrize(
     ("columns", "asked"),
-    [("a = ['x', 'y'], b = ['1', '2', '3'], c = ['p', 'q', 'r', 's', 't']", 3), ("a = ['x'], b = ['1'], c = ['p']", 1)],
+    [("a = ['x', 'y'], b = ['1', '2', '3'], c = ['p', 'q']", 3), ("a = ['x'], b = ['1'], c = ['p']", 1)],
 )
 def test_a_cell_of_a_table_moves_no_farther(columns: str, asked: int) -> None:
     """Asked in pairs a cell is one symbol, asked at once several: the bound of the worst pair holds for all of them."""
@@ -162,7 +163,7 @@ def reports_of(mechanism: object) -> list[list[int]]:
     return [sorted((start + step) % size for step in range(raises)) for start in range(size)]
 
 
-# Texts, through the real randomizers.
+# Texts: fresh ones by the law of their points, memos through the real randomizers.
 
 
 def fleet(metric: Metric, said: Sequence[str], seed: int) -> dict[int, list[int]]:
@@ -187,7 +188,7 @@ def test_a_fresh_text_moves_no_farther(alike: bool) -> None:
     """Reports that are alike fill other buckets so far that these do not count for the mean: that weighs more."""
     metric = registry(kind="text", epsilon="2.0", reports=1).metrics["color"]
     one = stored(metric, "evil", "a")
-    tally = folded(metric, fleet(metric, [f"text {device}" for device in range(6_000)], 5))
+    tally = draw_texts(metric, [f"text {device}" for device in range(6_000)], 5)
     domain, points, (worth,) = metric.asked.domain, metric.cells.mechanism, metric.poisoning
     assert isinstance(domain, Hashed)
     assert isinstance(points, PureMechanism)
@@ -209,7 +210,7 @@ def test_a_fresh_text_moves_no_farther(alike: bool) -> None:
 def test_words_are_moved_in_the_verification_group() -> None:
     metric = registry(kind="words", epsilon="4", reports=1).metrics["color"]
     one = stored(metric)
-    tally = folded(metric, fleet(metric, [f"{device}" for device in range(3_000)], 6))
+    tally = draw_texts(metric, [f"{device}" for device in range(3_000)], 6)
     domain, (worth,) = metric.asked.domain, metric.poisoning
     assert isinstance(domain, Coded)
     last = metric.cells.parts[-1]
@@ -277,7 +278,7 @@ def test_twice_as_many_at_each_level_make_a_word_be_named_that_nobody_has() -> N
     one, n, rng, (worth,) = stored(metric), 12_000, np.random.default_rng(1), metric.poisoning
     needed = worth.needed(Fraction(critical_share(metric, metric.d, n)), n)
     assert needed is not None
-    tally = folded(metric, fleet(metric, [f"{device}" for device in range(n)], 6))
+    tally = draw_texts(metric, [f"{device}" for device in range(n)], 6)
     for cell in range(metric.cells.count):
         design = metric.cells.mechanism_of(cell)
         assert isinstance(design, PureMechanism)

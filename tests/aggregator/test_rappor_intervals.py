@@ -7,6 +7,7 @@ from math import inf, sqrt
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from dither_aggregator.analysis import decoder
 from dither_aggregator.analysis import decoder_equations as equations_module
@@ -53,7 +54,7 @@ FEW_OF_HALF = replace(HALF_MISSING, channel=rappor.channel_of(16, 2, 128, f=0.5,
 
 @pytest.mark.parametrize(
     "case",
-    thinned([TYPICAL, LOOSE, HALF_MISSING, FEW_OF_LOOSE, FEW_OF_HALF, replace(LOOSE, n=2_000)], 0, 2, 3, 4),
+    thinned([TYPICAL, LOOSE, HALF_MISSING, FEW_OF_LOOSE, FEW_OF_HALF, replace(LOOSE, n=2_000)], 0, 3, 4),
     ids=lambda case: str(case.name),
 )
 def test_intervals_hold(case: Case) -> None:
@@ -63,12 +64,12 @@ def test_intervals_hold(case: Case) -> None:
 
 def test_a_decoder_without_the_unlisted_column_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Channel, "unlisted", 0.0)
-    assert hold(rappor.measure(FEW_OF_HALF, SEEDS)) < 0.92
+    assert hold(rappor.measure(FEW_OF_HALF, 5)) < 0.92
 
 
 def test_errors_of_the_noise_alone_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dither_aggregator.analysis.decoder._scale", lambda *_: 1.0)
-    assert hold(rappor.measure(FEW_OF_LOOSE, SEEDS)) < 0.9
+    assert hold(rappor.measure(FEW_OF_LOOSE, 5)) < 0.9
 
 
 def test_errors_allow_for_what_a_missing_string_takes_from_the_other_bits() -> None:
@@ -170,8 +171,8 @@ def far_off(case: Case, seeds: int, most: float = inf) -> int:
 TOLD_WELL = replace(next(case for case in CASES if (case.name, case.law) == ("tenfold", "zipf1")), n=100_000_000)
 
 
-FAR_SEEDS, FAR_MAX = (10, 60) if SOAK else (4, 33)
-"""So many estimates, or more, lie beyond 3 standard errors in 3e-7 of runs: of 10,900 or 4,360, 29.4 or 11.8 do."""
+FAR_SEEDS, FAR_MAX = (10, 60) if SOAK else (2, 22)
+"""So many estimates, or more, lie beyond 3 standard errors in 3e-7 of runs: of 10,900 or 2,180, 29.4 or 5.9 do."""
 
 
 @pytest.mark.slow
@@ -198,9 +199,9 @@ def test_found_intervals_hold_and_few_are_false(case: Case) -> None:
 
 
 def test_what_the_list_misses_is_measured() -> None:
-    """15 seeds, half of the mass missing: the interval holds it in at least 11, 4 standard deviations below 14.25."""
-    scores = scores_of(HALF_MISSING, 15)
-    assert sum(score.missing_held for score in scores) >= 11
+    """Half of the mass is missing: of 15 intervals fewer than 8 hold it in 2e-7 of runs, of 10 fewer than 4 in 1e-7."""
+    scores = scores_of(HALF_MISSING, 15) if SOAK else scores_of(FEW_OF_HALF)
+    assert sum(score.missing_held for score in scores) >= scaled(4, 8)
     assert abs(np.mean([score.missing for score in scores])) < 0.06
 
 
@@ -217,7 +218,7 @@ def test_the_errors_of_frequent_strings_hold_where_noise_is_weak(k: int, h: int,
 
 
 @pytest.mark.parametrize(
-    "case", thinned([TYPICAL, TENFOLD, HALF_MISSING, LOOSE], 0, 1, 2), ids=lambda case: str(case.name)
+    "case", thinned([TYPICAL, TENFOLD, HALF_MISSING, LOOSE], 0, 1), ids=lambda case: str(case.name)
 )
 def test_the_proportion_is_nearer_to_the_truth_than_the_originals(case: Case) -> None:
     """3 seeds; the benchmark has all cases and 20."""
@@ -240,6 +241,7 @@ def test_drawn_counts_follow_their_law() -> None:
 
 FEW = Channel(64, 1, 128, 0.027, 0.51)
 """Little noise, and so many bits that with 4,000 reports each is sent once or less."""
+SEEDS_OF_FEW = scaled(30, 60)
 
 
 def of_few_reports(seed: int) -> Floats:
@@ -249,11 +251,11 @@ def of_few_reports(seed: int) -> Floats:
 
 
 def test_few_reports_in_a_cohort_bias_nothing() -> None:
-    """60 seeds: no mean is 6 of its standard errors off: of five strings, two of them absent, and what is unlisted."""
-    runs = np.array([of_few_reports(seed) for seed in range(60)])
+    """No mean of five strings, two of them absent, and of what is unlisted is so far off: by the t law, 1e-6."""
+    runs = np.array([of_few_reports(seed) for seed in range(SEEDS_OF_FEW)])
     truth = np.array([0.5, 0.375, 0.125, 0.0, 0.0, 0.0])
-    off = np.abs(runs.mean(axis=0) - truth) / (runs.std(axis=0, ddof=1) / np.sqrt(60))
-    assert off.max() < 6
+    off = np.abs(runs.mean(axis=0) - truth) / (runs.std(axis=0, ddof=1) / np.sqrt(SEEDS_OF_FEW))
+    assert off.max() < t.isf(1e-6 / (2 * len(truth)), SEEDS_OF_FEW - 1)
 
 
 def test_weights_made_of_the_counts_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite import FILE_NAME
-from tests.support.aggregators import DITHER, ENVIRONMENT, dither
+from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.mounts import read_only
 from tests.support.registries import registry
 from tests.support.stores import append, body_of, fold_all
@@ -55,19 +55,13 @@ def snapshot(served: SQLiteStore, tmp_path: Path) -> Path:
     return tmp_path / "snapshot"
 
 
-def seen_read_only(directory: Path, *command: object) -> subprocess.CompletedProcess[str]:
-    """Run `dither ... --data` on a directory that is mounted read-only."""
-    mounted = directory.with_name("mounted")
-    words = [*map(str, command), "--data", str(mounted)]
-    return ran(read_only(directory, mounted, *DITHER, *words))
-
-
 def ran(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=ENVIRONMENT)
 
 
 SEVERAL = "import sys; from dither.cli import main; print([main(each.split()) for each in sys.argv[1:]])"
-"""Commands that one process runs, to import what they need once."""
+REFUSED = "import sys; from dither.cli import main; sys.exit(sum(main(each.split()) for each in sys.argv[1:]))"
+"""Commands that one process runs, to import what they need once: their codes are printed, or added up."""
 
 
 def check_read_whole(directory: Path, backup: Path) -> None:
@@ -95,19 +89,19 @@ def test_an_empty_write_ahead_log_is_none(closed: Path, tmp_path: Path) -> None:
     check_read_whole(closed, tmp_path / "backup.gz")
 
 
-@pytest.mark.parametrize("command", [["ledger"], ["fsck"], ["backup", "backup.gz"]], ids=lambda command: command[0])
-def test_a_write_ahead_log_that_cannot_be_read_is_not_left_out(
-    command: list[str], snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_ahead_log_that_cannot_be_read_is_not_left_out(snapshot: Path, tmp_path: Path) -> None:
     shm(snapshot).unlink()
-    monkeypatch.chdir(tmp_path)
-    done = seen_read_only(snapshot, *command)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{FILE_NAME}-wal holds commits that {FILE_NAME} lacks" in done.stderr
-    assert f"cp -r {tmp_path / 'mounted'} COPY" in done.stderr
-    assert not (tmp_path / "backup.gz").exists()
+    mounted, backup = tmp_path / "mounted", tmp_path / "backup.gz"
+    commands = ["ledger", "fsck", f"backup {backup}"]
+    asked = [f"{each} --data {mounted}" for each in commands]
+    done = ran(read_only(snapshot, mounted, sys.executable, "-c", REFUSED, *asked))
+    assert (done.returncode, done.stdout) == (2 * len(commands), "")
+    assert done.stderr.count(f"{FILE_NAME}-wal holds commits that {FILE_NAME} lacks") == 3
+    assert done.stderr.count(f"cp -r {mounted} COPY") == 3
+    assert not backup.exists()
     shutil.copytree(snapshot, tmp_path / "COPY")
-    assert dither(*command, "--data", tmp_path / "COPY").returncode == 0
+    for each in commands:
+        assert dither(*each.split(), "--data", tmp_path / "COPY").returncode == 0
 
 
 READER = """

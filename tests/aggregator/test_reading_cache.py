@@ -154,18 +154,22 @@ def views(name: str, days: int = 2) -> list[View]:
 @pytest.mark.parametrize("name", thinned(KINDS, 1, 5, 9))
 def test_a_kept_reading_is_the_fresh_one_in_all_its_parts(one: Site, name: str) -> None:
     store, stored, epoch = one.store, stored_of(one, name), one.day(1)
-    for view in views(name):
-        fresh = read(store, stored, epoch, view)
+
+    def each() -> list[Reading]:
+        return [read(store, stored, epoch, view) for view in views(name)]
+
+    all_fresh = each()
+    forget()
+    with keeper(store, computing(store)):
+        all_made = each()
+    forget()
+    with (
+        keeper(store, Kept(store)),
+        patch.object(estimands, "estimate", side_effect=AssertionError("it is read anew")),
+    ):
+        all_kept = each()
+    for fresh, made, kept in zip(all_fresh, all_made, all_kept, strict=True):
         assert fresh.rows
-        forget()
-        with keeper(store, computing(store)):
-            made = read(store, stored, epoch, view)
-        forget()
-        with (
-            keeper(store, Kept(store)),
-            patch.object(estimands, "estimate", side_effect=AssertionError("it is read anew")),
-        ):
-            kept = read(store, stored, epoch, view)
         assert parts(kept) == parts(made) == parts(fresh)
         assert parts(kept.significance()) == parts(fresh.significance())
         assert list(kept.table(())) == list(fresh.table(()))
@@ -416,7 +420,10 @@ def test_a_reading_of_a_class_that_is_not_listed_is_read_and_not_kept(one: Site)
 # The first page: made ahead, and soon.
 
 
-def test_the_first_page_is_made_ahead_of_who_asks(one: Site) -> None:
+def test_the_first_page_is_made_ahead_of_who_asks(one: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words are left out: their search takes as long as all others, and the tests above show that it is kept."""
+    others = [each for each in one.store.plans() if each.plan.metric != "words"]
+    monkeypatch.setattr(one.store, "plans", lambda name="": [each for each in others if name in ("", each.plan.metric)])
     fresh = first_page(one)
     forget()
     with keeper(one.store, computing(one.store)):

@@ -156,7 +156,7 @@ def test_the_interval_of_a_crowd_that_few_points_support_reaches_further() -> No
 # Over many populations.
 
 DESIGNS = (("grr", 30), ("pgr", 300), ("oue", 300), ("ss", 30))
-POPULATIONS, PAGES = scaled(70, 1_000), scaled(10, 100)
+POPULATIONS, PAGES = scaled(40, 1_000), scaled(10, 100)
 DRAWS = {"grr": 24, "oue": 24, "pgr": 2, "ss": 2}
 """How often the days before are drawn: those that are slow to draw less often."""
 
@@ -202,7 +202,7 @@ def holds(made: Sum, truth: float) -> bool:
 def test_the_sum_of_other_days_holds_for_their_reports() -> None:
     """Seeded populations, each with some draws of its days before: given the first window these are independent.
 
-    Each sum holds with 95 %, and fewer do than the least with 6e-7: than 94 % of 11,500, 90 % of 805.
+    Each sum holds with 95 %, and fewer do than the least with 6e-7: than 94 % of 11,500, 89 % of 460.
     """
     held = printed = 0
     rng = np.random.default_rng(7)
@@ -220,10 +220,10 @@ def test_the_sum_of_the_same_window_is_caught() -> None:
     """The test above would see it: here noise decides much of who is in the tail."""
     held = [
         holds(total, tail_of(reading, counts))
-        for reading, drawn, _, counts in readings(120, seed=8, designs=(("grr", 30), ("ss", 30)))
+        for reading, drawn, _, counts in readings(70, seed=8, designs=(("grr", 30), ("ss", 30)))
         if (total := reading.sum_of_rest(drawn))
     ]
-    assert len(held) > 80
+    assert len(held) > 45
     assert np.mean(held) < 0.8
 
 

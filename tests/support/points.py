@@ -4,14 +4,19 @@ With P[u] = a for points on the answer's hyperplane and b for all others, a > b,
 K b, and else a point of the hyperplane: the same law as the mechanism's own two coins, drawn with fewer of them.
 """
 
+import random
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.counting import places_of_points
+from dither_aggregator.store import Tally
 from dither_shared.mechanisms import PGR
 from dither_shared.mechanisms.pgr import points
+from dither_shared.registry import Metric
+from dither_shared.rng import Rng
 
 Counts = npt.NDArray[np.int64]
 
@@ -31,6 +36,21 @@ def draw_points(design: PGR, counts: Counts, rng: np.random.Generator) -> Counts
         on = points_on(design, values[start : start + BLOCK], rng)
         tally += np.bincount(on, minlength=design.outputs)
     return tally
+
+
+def draw_texts(metric: Metric, said: Sequence[str], seed: int) -> Tally:
+    """Draw the tally of devices that say these texts, whose reports are points."""
+    rng, coins = np.random.default_rng(seed), Rng(random.Random(seed).getrandbits)
+    seen: list[list[int]] = [[] for _ in range(metric.cells.count)]
+    for answer in said:
+        cell = metric.cells.draw(coins)
+        seen[cell].append(metric.class_of(metric.read(answer), cell, coins))
+    counts = []
+    for cell, classes in enumerate(seen):
+        design = metric.cells.mechanism_of(cell)
+        assert isinstance(design, PGR)
+        counts += [np.array([len(classes)]), draw_points(design, np.bincount(classes, minlength=design.d), rng)]
+    return Tally(len(said), np.concatenate(counts))
 
 
 def points_on(design: PGR, values: Counts, rng: np.random.Generator) -> Counts:

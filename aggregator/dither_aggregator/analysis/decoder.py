@@ -97,15 +97,14 @@ def stranger_chances(gains: Floats, hashes: int, totals: Floats) -> Floats:
     half = int(STEPS * REACH + 3 * np.abs(scaled).max())
     length = next_fast_len(2 * half, real=True)
     law = np.ones(length // 2 + 1, dtype=np.complex128)
+    chances = [chance / comb(k, bits) for bits, chance in enumerate(_distinct(k, hashes).tolist())]
     for cohort in scaled:
         powers = [_transform(power * cohort, length) for power in range(1, hashes + 1)]
-        symmetric = [np.ones(len(law), dtype=np.complex128)]
+        symmetric = [np.ones(1, dtype=np.complex128)]
         for bits in range(1, hashes + 1):
             terms = [(-1) ** (i - 1) * symmetric[bits - i] * powers[i - 1] for i in range(1, bits + 1)]
-            symmetric.append(np.sum(terms, axis=0) / bits)
-        law *= sum(
-            chance / comb(k, bits) * symmetric[bits] for bits, chance in enumerate(_distinct(k, hashes)) if chance
-        )
+            symmetric.append(sum(terms) / bits)
+        law *= sum(chance * each for chance, each in zip(chances, symmetric, strict=True) if chance)
     density = np.roll(irfft(law, length), length // 2)
     passing = np.append(np.cumsum(density[::-1])[::-1], 0.0)
     places = np.clip(np.floor(totals * (STEPS / deviation)) + length // 2, 0, length).astype(np.int64)
