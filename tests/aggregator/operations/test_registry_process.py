@@ -107,6 +107,15 @@ def test_a_process_that_gets_no_time_begins_anew_with_some_for_this_registry_alo
     assert started == [registry_process.READING_NICENESS, registry_process.LOADING_NICENESS]
 
 
+def test_a_server_that_was_started_nice_asks_nobody_to_go_before_it() -> None:
+    """Which nobody but root may: a user's server ended by it."""
+    code = (
+        "import os; from dither_aggregator.operations.registry_process import READING_NICENESS, give_way; os.nice(19); "
+        "os.geteuid() or os.setuid(65534); give_way(READING_NICENESS, os.getpid()); print(os.nice(0))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "19\n"
+
+
 def test_a_process_that_is_slow_though_it_has_a_processor_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     read_apart(body_of(registry_text()))
     monkeypatch.setattr(registry_process, "STARVED_S", 0.0)
