@@ -457,7 +457,7 @@ def _text(path: Path, line: int, raw: bytes) -> str:
 #
 # A bit of a report is set with probability p* or q*, and of the Bloom bits of a value one is set at least and h at
 # most. So it is bounded how often each bit is set, and how many bits all reports have, whatever clients answered; the
-# laws are those of `analysis/quality.py`. A client that sent several reports has the same permanent noise in them:
+# laws are those of `analysis/closed_days.py`. A client that sent several reports has the same permanent noise in them:
 # it is allowed to have sent `repeats`. However many it sent, each bit is set with probability p or q.
 
 

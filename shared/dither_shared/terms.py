@@ -2,7 +2,7 @@
 
 They agree to a metric's question, kind, values or ranges, sensitivity, presence, epsilon of a report, number of reports
 or answers, period and expiry, to what the device itself measures, to whether it is memoized, to the cells of a device's
-own that it shows in the clear, and to how far its lasting noise tells them from others (R(200), `accounting.linking`).
+own that it shows in the clear, and to how far its lasting noise tells them from others (R(200), `accounting`).
 They are asked again where one of these is replaced (another question, kind or set of answers; fresh noise for a memo,
 or a memo for fresh noise) or widened: a sensitivity, an epsilon, a number of reports, answers or such cells rises,
 R(200) by more than .05, a period shortens, an expiry is extended, presence is no longer hidden. So they are for a

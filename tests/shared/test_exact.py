@@ -37,7 +37,7 @@ def test_what_the_host_has_set_for_all_decimals_changes_no_epsilon_and_no_choice
     """`decimal.DefaultContext` is where an application sets them before it starts threads, and before any import."""
     compiled = """
 from decimal import Decimal
-from dither_shared.kinds.edges import _CONTEXT as edges
+from dither_shared.kinds.number import _CONTEXT as edges
 from dither_shared.mechanisms import choose
 print([choose(d, Decimal(1), permanent=Decimal(2)).parameters() for d in (7, 16, 50, 301)], edges.divide(2, 3))
 """

@@ -270,3 +270,9 @@ def test_edges_that_the_proofs_do_not_cover_are_refused(make: Callable[[], PureM
 def test_a_stored_plan_that_is_not_one_of_ours_is_refused(document: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
         from_document(document)
+
+
+def test_a_mechanism_for_several_values_has_a_class_of_them() -> None:
+    """The default takes exactly one: answers of several would fail on the device, which says nothing."""
+    with pytest.raises(TypeError, match=r"^Half serves several values and has no class_of$"):
+        type("Half", (PureMechanism,), {"serves_several": True})

@@ -28,9 +28,9 @@ Erlingsson, Pihur, Korolova 2014 (the mechanism, and least squares after selecti
 1979; Efron 2008 (how many candidates nobody has); Satterthwaite 1946 (the t law). The prior of `proportion`: Kiefer,
 Wolfowitz 1956; Jiang, Zhang 2009.
 
-equations.py makes the equations, and fits many candidates to them by message passing. Here, in the order in which they
-are needed: what strangers get, least squares, estimates of few candidates, the column for looking at, estimates of
-many, and the decoder.
+decoder_equations.py makes the equations, and fits many candidates to them by message passing. Here, in the order in
+which they are needed: what strangers get, least squares, estimates of few candidates, the column for looking at,
+estimates of many, and the decoder.
 """
 
 import time

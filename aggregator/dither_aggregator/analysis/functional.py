@@ -50,7 +50,7 @@ which a report adds. A functional moves with a count by h_y / n: its covariance 
 **Everything that is shown takes its variances from here.** Elsewhere are laws of counts (`pure`, `inference`),
 tests by the variance of their null (`pure`, `tables.reading`), and residuals that show what no law knows (`decoder`).
 
-**Weights** are fixed before the counts are looked at, but for numbers (`numeric.fit`) and decoded texts (`decoding`):
+**Weights** are fixed before the counts are looked at, but for numbers (`numeric_fit`) and decoded texts (`decoder`):
 theirs are made of a smooth fit, never of the counts themselves. Estimates are as unbiased with them, and errors of
 numbers that are mostly alike are down to half as large.
 """
@@ -251,7 +251,7 @@ class Functionals(Sums):
 
     mechanism: PureMechanism
     counts: Counts
-    """The tally's, once they are known to be those of n reports (`counting.folding`)."""
+    """The tally's, once they are known to be those of n reports (`counting`)."""
     n: int
     repeats: int = 1
     """How many of the reports one device may have sent."""

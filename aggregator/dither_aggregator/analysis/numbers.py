@@ -32,7 +32,7 @@ from dither_aggregator.analysis.channel import (
 from dither_aggregator.analysis.functional import apart
 from dither_aggregator.analysis.inference import Floats, Z, effective, open_chance, open_z
 from dither_aggregator.analysis.numeric_fit import (
-    TINY,
+    NEGLIGIBLE,
     Bounds,
     Effects,
     NumberFit,
@@ -160,7 +160,7 @@ class NumbersReading(Reading):
     untold: Sequence[NumberRow] = ()
     """Quantiles that may lie anywhere in more than a third of the axis."""
     blocks: Sequence[NumberRow] = ()
-    """The shares of the bars of which intervals hold at once, by numeric.ranges; empty where reports are too few."""
+    """The shares of the bars of which intervals hold at once, by `channel`; empty where reports are too few."""
     cuts: Sequence[int] = ()
     """The number of the first range of each, and that of all ranges."""
     scores: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
@@ -223,7 +223,7 @@ class NumbersReading(Reading):
             return Estimated(new.estimate - old.estimate, float(apart(old.std_error, new.std_error, opposed)))
 
         least, most = moved(old_high, low), moved(old_low, high)
-        return least, most, max(0.0, most.estimate - least.estimate) / max(least.std_error, most.std_error, TINY)
+        return least, most, max(0.0, most.estimate - least.estimate) / max(least.std_error, most.std_error, NEGLIGIBLE)
 
     @property
     def change_floor(self) -> None:
@@ -528,7 +528,7 @@ class Statistics:
         ends, estimates = self._means.functionals[:2], self._means.estimates[:2].tolist()
         errors = self._means.std_errors([0, 1], Z).tolist()
         low, high = (
-            Estimated(estimate, max(error, TINY), self._answers_part(each, estimate, max(error, TINY)))
+            Estimated(estimate, max(error, NEGLIGIBLE), self._answers_part(each, estimate, max(error, NEGLIGIBLE)))
             for each, estimate, error in zip(ends, estimates, errors, strict=True)
         )
         return low, high

@@ -1,6 +1,6 @@
 """From support counts to estimates: raw, unbiased, never clamped, each with its standard error and interval.
 
-The formulas are those of a pure protocol, `dither_shared.mechanisms.pure`. Two errors are told apart:
+The formulas are those of a pure protocol, `dither_shared.mechanisms.mechanism`. Two errors are told apart:
 
     reports       how far an estimate may lie from the share among the n devices that reported
                   variance [ f p (1 - p) + (1 - f) q (1 - q) ] / (n (p - q)^2)

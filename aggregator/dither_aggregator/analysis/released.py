@@ -87,7 +87,7 @@ class ReleasedTally:
 
     plan: Plan
     counts: Counts
-    """As `counting.folding.tables` has them: for each cell its reports, then their counts. They may be negative.
+    """As `counting.tables` has them: for each cell its reports, then their counts. They may be negative.
 
     Counts of texts with fresh noise, and of words, are as `rows` has them.
     """

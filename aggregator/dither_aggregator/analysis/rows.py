@@ -209,7 +209,7 @@ def association_name(one: str, other: str) -> str:
 # nobody has had standard deviations of .6 to 1.5 of independent ones', and means below zero, far below with few
 # cohorts. In other families a benchmark measures that a share of alpha is wrong on average (`tests/benchmarks`, section
 # `missed`); it is not proved. All of this, Holm's proof too, is for p-values that are uniform under the null, or
-# larger. The p-values of memoized texts are nearly so (`decoding/decoder.py`).
+# larger. The p-values of memoized texts are nearly so (`decoder.py`).
 
 
 # Significance.

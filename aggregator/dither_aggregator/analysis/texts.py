@@ -133,7 +133,7 @@ class TextsReading(Reading):
     fit: dict[str, Any] | None = None
     """How well the candidates explain the reports, and what they leave."""
     freedom: float = FREEDOM_MAX
-    """The degrees of freedom of the estimates' t law (`decoding.decoder`)."""
+    """The degrees of freedom of the estimates' t law (`decoder`)."""
     strangers: dict[str, float] = field(default_factory=dict)
     """How often a text that nobody has gets as much as each candidate, by the hash alone."""
 

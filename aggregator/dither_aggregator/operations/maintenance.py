@@ -18,7 +18,7 @@ def maintain(store: Store, shard: int) -> None:
 
 
 def maintain_whole(store: Store) -> str:
-    """Do what is of no shard, once a round: cut batches, forget closed_days, erase; return what `erase` says."""
+    """Do what is of no shard, once a round: cut batches, forget snapshots, erase; return what `erase` says."""
     store.cut_batches()
     store.forget_snapshots()
     return store.erase()

@@ -271,7 +271,7 @@ def sum_refused(parts: Iterable[Mapping[_Key, RefusedCount]]) -> dict[_Key, Refu
 
 @dataclass(frozen=True)
 class Tally:
-    """The count vector of a plan and epoch, cell after cell (`counting.folding.tables`), with the number of reports."""
+    """The count vector of a plan and epoch, cell after cell (`counting.tables`), with the number of reports."""
 
     n: int
     counts: Counts

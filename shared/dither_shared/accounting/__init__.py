@@ -33,7 +33,7 @@ from dither_shared.mechanisms.mechanism import Equiprobable, SymbolLaw
 #
 # With randomized response of two values all of these are reached. Several outputs about one device compose by adding
 # their epsilons; any number of reports of one memoized answer together enter with epsilon_permanent (the aggregator's
-# `accounting/scenarios.py`). Kasiviswanathan, Smith 2014.
+# `dither_aggregator/accounting.py`). Kasiviswanathan, Smith 2014.
 
 EVEN = Fraction(1, 2)
 """A guess of 1 : 1."""

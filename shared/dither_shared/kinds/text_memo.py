@@ -1,6 +1,6 @@
 """The memo of a text: Bloom bits in a cohort, or one bucket of a public hash there, whichever is the better choice.
 
-RAPPOR's permanent bits are practically a noise of their own for each device: R(200) (`accounting.linking`) is about 1.
+RAPPOR's permanent bits are practically a noise of their own for each device: R(200) (`accounting`) is about 1.
 A hashed memo keeps one of K points instead, of which many devices have the same:
 
     bucket    v = h_c(text), one of K, by a hash of the device's cohort c

@@ -28,7 +28,7 @@ from dither_shared.mechanisms.two_level import MemoizedTwoLevel
 from dither_shared.mechanisms.unary import OUE, SUE
 from dither_shared.mechanisms.window import SquareWave
 
-# R(n) of one memo, for the automatic choice. `accounting.linking` has what it means, and several memos and cohorts.
+# R(n) of one memo, for the automatic choice. `accounting` has what it means, and several memos and cohorts.
 #
 # Two levels make it a sum of two terms: with probability m each of c symbols has m / c, and of n devices with the same
 # answer the share that is alone, or is paired rightly by chance, is

@@ -195,6 +195,11 @@ class PureMechanism(Mechanism):
     serves_several = False
     """Whether it has designs for answers that may hold several values."""
 
+    def __init_subclass__(cls) -> None:
+        """Refuse a mechanism for several values that has no class of them: each such answer would fail silently."""
+        if cls.serves_several and cls.class_of is PureMechanism.class_of:
+            raise TypeError(f"{cls.__name__} serves several values and has no class_of")
+
     @classmethod
     def designs(cls, request: MechanismRequest) -> Iterable[PureMechanism]:
         """Return what this class offers for a request that it serves: by default nothing.
