@@ -143,7 +143,7 @@ telemetry.flash()  # attr-defined
 def test_mypy_takes_a_right_program_and_finds_every_typing_mistake(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """What it finds of dither itself is kept for the next run: that takes ten times as long."""
+    """The cache outlives the run: dither itself is checked once."""
     assert request.config.cache
     cache = request.config.cache.mkdir("types of dither")
     app = tmp_path / "app"

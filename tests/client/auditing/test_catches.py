@@ -46,7 +46,7 @@ MEMO_CHOICE = (
 )
 NUMBER = 'kind = "number"\nunit = "s"\nlow = 0\nhigh = 8\nbuckets = 4\nepsilon = 1\nreports = 2'
 DEVICES = scaled(50, 100)
-"""Where all devices of a side differ from those of the other, half of them that a test names show it."""
+"""Half of the devices that a test names show a bug that each of them shows."""
 HIDDEN = 'kind = "flag"\npresence = "hidden"\nepsilon = 1\nreports = 4'
 BESIDE = 'name = "beside"\nkind = "flag"\nepsilon = 1\nreports = 4'
 
