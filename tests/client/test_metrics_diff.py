@@ -153,12 +153,24 @@ def test_whatever_is_more_than_was_agreed_to_is_one_finding_a_metric() -> None:
         assert phrase in remark.detail
 
 
-# One of each sort: shared/test_terms.py has a row for each thing that counts as more.
 AGREED: list[tuple[dict[str, object], dict[str, object], str]] = [
     (COLOR, {"question": "Who are you?"}, 'its question becomes "Who are you?"'),
-    (COLOR, {"epsilon": 1.5, "reports": 4}, "its number of reports rises from 3 to 4"),
+    (COLOR, {"kind": "choices", "ticks_max": 2}, "its kind changes from choice to choices"),
+    (COLOR, {"values": ["red", "green"]}, "its possible answers change"),
+    (DELAY, {"high": 11}, "its possible answers change"),
+    (DELAY, {"unit": "min"}, "its possible answers change"),
     (DELAY, {"buckets": None, "asks": ["mean"]}, "its possible answers change"),
+    (COLOR, {"sensitivity": "high"}, "its sensitivity rises from low to high"),
+    (COLOR | {"presence": "hidden"}, {"presence": "public"}, "whether it answers is no longer hidden"),
+    (COLOR, {"epsilon": 3}, "its epsilon of a report rises from 2 to 3"),
+    (COLOR, {"epsilon": 1.5, "reports": 4}, "its number of reports rises from 3 to 4"),
+    (COLOR, {"reports": 4}, "its epsilon for life rises from 6 to 8"),
+    (COLOR | MEMO, {"answers": 3}, "its number of different answers rises from 2 to 3"),
+    (COLOR | MEMO, {"epsilon_permanent": 5}, "its epsilon of a permanent answer rises from 4 to 5"),
     (COLOR | MEMO, FRESH, "its memoized answers become fresh ones"),
+    (COLOR, {**MEMO}, "its fresh answers become memoized ones"),
+    (COLOR | {"period": "2d"}, {"period": "1d"}, "its period shortens from 2d to 1d"),
+    (COLOR, {"expires": EXPIRES.replace(year=EXPIRES.year + 1)}, "its expiry is extended"),
     (TOOLS, SITE | {"ticks_max": None, "candidates": None}, "it shows which of 128 cohorts the device is in"),
 ]
 

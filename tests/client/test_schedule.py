@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from dither.device.recording import answers_always, day_number, draw_periods
+from dither.device.recording import answers_always, day_number, draw_periods, period_start
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.registries import registry
@@ -23,6 +23,10 @@ def draw(asked: Metric, seed: int) -> list[int]:
 def test_days_are_counted_from_1970() -> None:
     assert day_number(date(1970, 1, 1)) == 0
     assert day_number(date(1970, 1, 1) + timedelta(days=20_777)) == 20_777
+
+
+def test_a_period_starts_on_the_same_day_for_everybody() -> None:
+    assert [period_start(day, 7) for day in (20_776, 20_777, 20_782, 20_783)] == [20_776, 20_776, 20_776, 20_783]
 
 
 @pytest.mark.parametrize(("reports", "period"), [(1, "1d"), (5, "1d"), (10, "7d"), (12, "30d"), (2, "366d")])

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dither_shared import wire
 from dither_shared.plan import Plan
-from dither_shared.shapes import Subsets, Symbols
+from dither_shared.shapes import BadReport, Bits, Subsets, Symbols
 from dither_shared.wire import reading
 from dither_shared.wire.reading import GroupRefused, Problem, inflate, parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
@@ -136,6 +138,11 @@ def test_what_the_device_writes_the_aggregator_reads() -> None:
     ]
 
 
+def test_uploads_are_padded_to_powers_of_two() -> None:
+    sizes = {len(encode_upload(ID, [("dark", DARK.digest, [1] * count)])) for count in range(1, 1800, 50)}
+    assert sizes == {512, 1024, 2048, 4096, 8192, 16384}
+
+
 @pytest.mark.parametrize("cells", [(None, None), (0, 65_535)])
 def test_a_size_does_not_depend_on_how_long_symbols_and_cells_are(cells: tuple[int | None, int | None]) -> None:
     """Around every power of two that so many groups reach: a symbol has one digit to seven, and a cell one to five."""
@@ -191,6 +198,36 @@ class TestInflate:
         assert caught.value.slug == "malformed"
 
 
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=scaled(40, 300), deadline=None, derandomize=True)
+@given(json_values, st.sampled_from(["metric", "plan", "reports"]))
+def test_a_garbage_field_only_ever_refuses_its_group(value: object, field: str) -> None:
+    group = {"metric": "color", "plan": MANY_COLORS.digest, "reports": ["AAAAAAAA"], field: value}
+    body = json.dumps({"v": 1, "upload": ID, "groups": [group]}).encode()
+    upload = parse_upload(body, find_plan)
+    assert len(upload.groups) + len(upload.refused) == 1
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(1, 100), st.data())
+def test_every_bit_string_has_exactly_one_form(size: int, data: st.DataObject) -> None:
+    shape = Bits(size)
+    report = data.draw(st.integers(0, 2**size - 1))
+    text = shape.to_wire(report)
+    assert shape.from_wire(text) == report
+    spoiled = text[:-1] + data.draw(st.sampled_from("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"))
+    try:
+        assert shape.to_wire(shape.from_wire(spoiled)) == spoiled
+    except BadReport:
+        assert spoiled != text
+
+
 @pytest.mark.parametrize(("size", "width"), [(2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4), (2**33, 8)])
 def test_symbols_are_packed_in_whole_machine_words(size: int, width: int) -> None:
     assert Symbols(size).width == width
@@ -207,3 +244,18 @@ def test_a_subset_has_exactly_one_form_and_the_shorter_one(size: int, weight: in
     assert shape.members(report) == members
     assert shape.from_wire(shape.to_wire(report)) == report
     assert len(shape.pack([report, report])) == 2 * shape.width
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from([Subsets(40, 5), Subsets(128, 2), Subsets(600, 3)]), st.data())
+def test_only_subsets_of_the_right_weight_are_read(shape: Subsets, data: st.DataObject) -> None:
+    packed = data.draw(st.binary(min_size=shape.width, max_size=shape.width))
+    text = base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+    try:
+        members = shape.members(shape.from_wire(text))
+    except BadReport:
+        return
+    assert members == sorted(set(members))
+    assert len(members) == shape.weight
+    assert members[-1] < shape.size
+    assert shape.pack([shape.of(members)]) == packed

@@ -193,6 +193,16 @@ def test_a_receipt_never_moves_a_device_ahead_of_its_clock() -> None:
     assert record(device, asked) == ""
 
 
+def test_without_a_receipt_a_false_future_ends_after_thirty_silent_days() -> None:
+    device, asked, clock = strayed()
+    until = device.skip_reasons()["dark"].until
+    assert until == clock.now // DAY_S + SILENT_DAYS
+    for _ in range(SILENT_DAYS):
+        assert record(device, asked, "dark", True) == "clock-behind"
+        clock.travel(1)
+    assert record(device, asked, "dark", True) == ""
+
+
 def test_days_ahead_of_which_the_clock_was_right_again_do_not_count_as_silent() -> None:
     device, asked, clock = strayed(days=100)
     for days in (20, 80, -80):  # for a moment it reads again what it did: all is in order there

@@ -141,6 +141,30 @@ def test_an_upload_that_had_a_connection_is_never_unfrozen_whatever_a_new_regist
     assert later.counters() == {"accepted": 4}
 
 
+def test_an_upload_is_given_up_before_the_aggregator_forgets_it() -> None:
+    device, asked, clock = begun()
+    record(device, asked)
+    first = connect(device)
+    clock.travel(5.99)
+    again = connect(device)
+    assert first is not None
+    assert again is not None
+    assert again.id == first.id
+    clock.travel(0.02)
+    assert device.next_upload() is None
+    assert device.counters() == {"given-up": 1}
+    assert device.spent()["color"] == 2_000_000  # it may have been sent: its cost stays
+
+
+def test_an_upload_is_given_up_when_the_clock_reads_earlier_than_at_the_last_attempt() -> None:
+    device, asked, clock = begun()
+    record(device, asked)
+    connect(device)
+    clock.travel(-0.01)
+    assert device.next_upload() is None
+    assert device.counters() == {"given-up": 1}
+
+
 def test_processes_share_one_file_one_budget_and_one_upload(tmp_path: Path) -> None:
     """Two connections to one file, as two processes have them."""
     one, asked, clock = begun(tmp_path, seed=1)
@@ -209,6 +233,17 @@ def test_nobody_writes_between_the_looks_of_a_preview(tmp_path: Path, monkeypatc
     assert cost == {"color": 2_000_000}
 
 
+def test_the_order_of_groups_tells_nothing_about_the_order_of_answers() -> None:
+    """Sorted by name: whoever is recorded first, the groups of an upload are in one order."""
+    for names in (("color", "dark"), ("dark", "color")):
+        device, asked = make(Clock())
+        for name in names:
+            record(device, asked, name)
+        body = send(device)
+        assert body is not None
+        assert [group["metric"] for group in body["groups"]] == ["color", "dark"]
+
+
 def test_the_lease_of_a_process_that_is_gone_ends(tmp_path: Path) -> None:
     one, _, clock = begun(tmp_path, seed=1)
     other, _ = make(clock, tmp_path, seed=2)
@@ -220,6 +255,25 @@ def test_the_lease_of_a_process_that_is_gone_ends(tmp_path: Path) -> None:
     assert not one.lease()
     clock.travel(-365)  # a lease that would last a year is another clock's
     assert one.lease()
+
+
+def test_an_upload_that_is_too_large_is_halved_under_new_ids() -> None:
+    device, asked = make(Clock())
+    record(device, asked)
+    record(device, asked, "dark", True)
+    upload = connect(device)
+    assert upload is not None
+    assert device.split(upload.id)
+    assert not device.settle(upload.id, "dropped")
+    sent, ids = [], {upload.id}
+    while half := connect(device):
+        ids.add(half.id)
+        sent += json.loads(half.body)["groups"]
+        assert not device.split(half.id)  # one group cannot be halved
+        device.settle(half.id, "accepted")
+    assert sent == json.loads(upload.body)["groups"]
+    assert len(ids) == 3
+    assert device.spent() == {"color": 2_000_000, "dark": 2_000_000}
 
 
 def test_an_upload_that_may_have_been_stored_is_not_halved() -> None:

@@ -52,6 +52,11 @@ def test_only_reasons_of_the_wire_are_repeated() -> None:
     assert read(202, some) == Answer(Outcome.ACCEPTED, "accepted, but not all: unknown-plan", rejected=1)
 
 
+@pytest.mark.parametrize("status", [400, 409, 410, 411, 414, 415, 422, 431])
+def test_a_definite_refusal_in_our_words_ends_it(status: int) -> None:
+    assert read(status, ours()).outcome is Outcome.DROPPED
+
+
 RETIRED: dict[str, object] = {"group": 3, "reason": "retired", "count": 1}
 ODD: list[object] = ["retired", True, -1, 50, 2**80, 3.0, "3", None, [3], {}]
 NO_LISTS: list[object] = [None, 3, "retired", RETIRED, {"3": RETIRED}, [], True]
@@ -91,10 +96,26 @@ def test_what_the_aggregator_says_of_retired_plans_is_read() -> None:
         assert (answer.outcome, answer.detail, answer.retired) == (Outcome.DROPPED, detail, retired)
 
 
+def test_a_definite_413_asks_for_halves() -> None:
+    assert read(413, ours("too-large")).outcome is Outcome.TOO_LARGE
+    assert read(413, b"<html>").outcome is Outcome.KEPT
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_wrong_key_stops_sending(status: int) -> None:
+    assert read(status, ours("key-wrong")) == Answer(Outcome.STOPPED, f"{status} key-wrong")
+
+
+@pytest.mark.parametrize("status", [404, 405, 408, 429, 500, 502, 503, 504, 507])
+def test_other_statuses_keep_it(status: int) -> None:
+    assert read(status, ours()).outcome is Outcome.KEPT
+
+
 def test_without_a_document_of_ours_nothing_ends_it() -> None:
     """Every status, with and without our words, is held against a second device: second/test_devices.py."""
-    for content in (b"", RECEIPT[:-1], b"\xff", b"[" * 9999):
-        for status in (200, 202, 301, 401, 409, 413, 503):
+    foreign = (b"<html>Welcome to the hotel</html>", b"[]", b'{"type": "about:blank"}')
+    for content in (b"", RECEIPT[:-1], b"\xff", b"[" * 9999, *foreign):
+        for status in (200, 202, 204, 301, 302, 400, 401, 403, 409, 410, 413, 422, 500, 503):
             assert read(status, content).outcome is Outcome.KEPT
 
 
