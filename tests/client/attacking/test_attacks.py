@@ -82,7 +82,7 @@ def test_where_one_answer_is_all_a_further_one_repeats_it_and_no_change_shows() 
 
 
 def test_new_terms_draw_no_memo_again() -> None:
-    devices = scaled(6, 80)
+    devices = scaled(10, 80)
     found = attacked("revs", trial(devices, scaled(240, 360)))
     anew, rev, integer, name = found.lines
     assert anew.last.share > 0.95
@@ -100,9 +100,9 @@ def test_linking_is_what_the_formula_says(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(memo_linking, "CROWDS", scaled(1, 2))
     if not SOAK:
         monkeypatch.setattr(linking, "BEFORE", 4)
-        monkeypatch.setattr(memo_linking, "SIZES", (2, 5, 10, 20, 40, 80))
+        monkeypatch.setattr(memo_linking, "SIZES", (2, 5, 10, 20, 40, 120))
         for module in (memo_linking, linking):
-            monkeypatch.setattr(module, "POPULATION", 80)
+            monkeypatch.setattr(module, "POPULATION", 120)
     found = attacked("linking", trial(1, 8, f"{CLEAR}\nanswers = 2", FLAG))
     (line,) = found.lines
     for point in line.points:

@@ -211,7 +211,7 @@ def test_many_small_audits_of_sound_metrics_raise_no_alarm_and_have_the_p_values
         claims[name] = [once_told(each) if isinstance(each, Claim) else each for each in of_whole]
     whole = [
         each
-        for seed in range(scaled(6, AUDITS))
+        for seed in range(scaled(12, AUDITS))
         for each in audited(claims[SMALL[seed % len(SMALL)]], SMALL_DEVICES, seed)
     ]
     assert {each.verdict for each in (*whole, *(report for report, _ in found))} == {""}

@@ -36,7 +36,7 @@ def test_of_a_flag_yes_alone_is_told_and_a_hidden_one_says_none() -> None:
 def test_a_metric_of_a_registry_is_asked_as_well(registry_with_memo: Registry) -> None:
     metric = registry_with_memo.metrics["color"]
     assert metric.memoized
-    rows = ask_crowd(metric, ["red"] * 160, bits(4))
+    rows = ask_crowd(metric, ["red"] * 400, bits(4))
     assert abs(rows[0].estimate - 1) < 5 * rows[0].std_error + 0.05
 
 
