@@ -7,7 +7,6 @@ import pytest
 from dither.cli import main
 from dither_shared.kinds import KINDS
 from dither_shared.registry import Registry
-from tests.support.soaking import scaled
 
 
 def new(path: Path, *arguments: str, app: str = "notes") -> int:
@@ -41,7 +40,7 @@ def test_several_metrics_reserve_all_of_the_devices_epsilon(tmp_path: Path) -> N
     assert reserved == int(registry.device_epsilon * 1_000_000)
 
 
-@pytest.mark.parametrize("many", [1, 3, scaled(150, 450)])
+@pytest.mark.parametrize("many", [1, 3, 450])
 def test_questions_share_what_keeps_a_guess_from_being_nearly_certain(
     many: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
