@@ -18,15 +18,14 @@ from dither.starting import default_data_dir
 from dither.telemetry import Telemetry
 from tests.support.aggregators import dither
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES, MEMO, connect, make, record, send
+from tests.support.devices import EXPIRES, MEMO, begun, connect, make, record, send
 from tests.support.registries import registry
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """A device with a charged answer, one that waits, and a metric that is refused."""
-    clock = Clock()
-    device, asked = make(clock, tmp_path, **MEMO)
+    device, asked = make(Clock(), tmp_path, **MEMO)
     record(device, asked, answer="blue")
     send(device)
     device.look()
@@ -80,8 +79,7 @@ ANSWERED = {"silent": "answered", "until": "2026-11-21"}
 
 
 def test_inspect_shows_an_upload_that_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked, clock = begun(tmp_path)
     record(device, asked)
     built = device.next_upload()
     assert built is not None

@@ -86,7 +86,7 @@ def test_a_django_site_under_gunicorn_is_one_device(tmp_path: Path) -> None:
             return requests.get(address, timeout=20).text
 
         with ThreadPoolExecutor(8) as pool:
-            assert set(pool.map(visit, range(40))) == {"Welcome to the shop.\n"}
+            assert set(pool.map(visit, range(scaled(12, 40)))) == {"Welcome to the shop.\n"}
         wait_until(
             lambda: counted(site.service) == {"django": 1, "page_time": 1}
         )  # by themselves, by conf.py within a second

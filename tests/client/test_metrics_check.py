@@ -14,6 +14,7 @@ from dither_shared.rng import Rng
 from dither_shared.terms import Evictions, evictions
 from tests.support.examples import EXAMPLES
 from tests.support.registries import registry_text
+from tests.support.soaking import thinned
 
 
 def written(directory: Path, expires: date) -> str:
@@ -285,7 +286,7 @@ def lived(registry: Registry, visited: int) -> int:
     return total
 
 
-@pytest.mark.parametrize(("quiet_days", "reports"), [(0, 40), (1, 3), (5, 1)])
+@pytest.mark.parametrize(("quiet_days", "reports"), thinned([(0, 40), (1, 3), (5, 1)], 1))
 def test_a_year_of_evictions_is_what_a_browser_that_deletes_charges_at_most(quiet_days: int, reports: int) -> None:
     asked = Registry.parse(registry_text(device_epsilon="400", quiet_days=quiet_days, reports=reports))
     lives = {visited: lived(asked, visited) for visited in range(1, 366)}

@@ -1,8 +1,8 @@
 """The page for an app's users: what it says, that nothing a registry holds breaks it, that it fits and can be read."""
 
+import io
 import math
 import re
-import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -16,9 +16,10 @@ from dither.commands.metrics.docs import VALUES_MAX, page
 from dither.starting import Environment
 from dither.writing import to_html, to_markdown
 from dither_shared.registry import Registry
-from tests.support.aggregators import DITHER, ENVIRONMENT, dither
+from tests.support.aggregators import dither
 from tests.support.numbers import FRESH, MEMO, numbers
 from tests.support.registries import registry, registry_text
+from tests.support.soaking import thinned
 from tests.support.tables import tables
 
 QUESTION = "Do <b>people</b> & [devices](x) use `it`, or *not* #"
@@ -282,7 +283,9 @@ def test_the_page_is_accessible_and_loads_nothing() -> None:
     assert not re.search(r"url\(|@import|https?:", html.split("</style>")[0])
 
 
-def test_it_goes_to_a_file_or_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_goes_to_a_file_or_to_stdout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, out = tmp_path / "metrics.toml", tmp_path / "page"
     path.write_text(registry_text(values=("grün",)), encoding="utf-8")
     for arguments, render in (((), to_html), (("--format", "markdown"), to_markdown)):
@@ -293,10 +296,11 @@ def test_it_goes_to_a_file_or_to_stdout(tmp_path: Path, capsys: pytest.CaptureFi
         assert out.read_text(encoding="utf-8") == render(page(Registry.load(path)))
         assert capsys.readouterr().out == ""
     # A document is in UTF-8, whatever the terminal takes.
-    done = subprocess.run(
-        [*DITHER, *command], env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=60
-    )
-    assert (done.returncode, done.stderr, done.stdout) == (0, b"", out.read_bytes())
+    terminal = io.TextIOWrapper(shown := io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert main(command) == 0
+    terminal.flush()
+    assert shown.getvalue() == out.read_bytes()
 
 
 def test_what_cannot_be_read_or_written_is_refused(tmp_path: Path) -> None:
@@ -320,7 +324,9 @@ BRIGHTNESS = """element => {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), thinned([(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")], 0, 3)
+)
 def test_the_page_fits_and_can_be_read(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
     file = tmp_path / "page.html"
     file.write_text(to_html(page(with_values(*HOSTILE))), encoding="utf-8")

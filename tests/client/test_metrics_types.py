@@ -140,7 +140,12 @@ telemetry.flash()  # attr-defined
 """
 
 
-def test_mypy_takes_a_right_program_and_finds_every_typing_mistake(tmp_path: Path) -> None:
+def test_mypy_takes_a_right_program_and_finds_every_typing_mistake(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The cache outlives the run: dither itself is checked once."""
+    assert request.config.cache
+    cache = request.config.cache.mkdir("types of dither")
     app = tmp_path / "app"
     app.mkdir()
     (app / "__init__.py").write_text("", encoding="utf-8")
@@ -152,7 +157,7 @@ def test_mypy_takes_a_right_program_and_finds_every_typing_mistake(tmp_path: Pat
     (app / "metrics.pyi").write_text(stub(registry), encoding="utf-8")
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     done = subprocess.run(
-        [*MYPY, "--cache-dir", str(tmp_path / "cache"), "-p", "app", "-m", "program"],
+        [*MYPY, "--cache-dir", str(cache), "-p", "app", "-m", "program"],
         cwd=tmp_path,
         env={**ENVIRONMENT, "MYPYPATH": ":".join(str(ROOT / room) for room in ("client", "shared"))},
         capture_output=True,

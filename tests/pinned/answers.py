@@ -3,6 +3,7 @@
 For the generator alone. Coins and a device's own 64 bits are 2^63.
 """
 
+import re
 import sys
 from typing import Any
 
@@ -148,12 +149,10 @@ def pinned() -> list[dict[str, Any]]:
 
 def texts() -> dict[str, Any]:
     """Return the ranges of code points that Unicode 14 does not have, and the forms of texts."""
-    points = range(sys.maxunicode + 1)
-    is_newer = [bool(newer().fullmatch(chr(point))) for point in points]
-    ends = [point for point in points[1:] if is_newer[point] != is_newer[point - 1]] + [len(points)]
+    runs = re.finditer(f"(?:{newer().pattern})+", "".join(map(chr, range(sys.maxunicode + 1))))
     written = [text for text in WRITTEN if len(text) < 20]
     return {
-        "newer": [[first, after - 1] for first, after in zip(ends[::2], ends[1::2], strict=True)],
+        "newer": [[run.start(), run.end() - 1] for run in runs],
         "forms": [
             {"text": text, "normal": normal(text), "folded": folded(normal(text)), "unseen": unseen(normal(text))}
             for text in written

@@ -21,6 +21,7 @@ from tests.pinned.files import CUTS, FILES, steps_of, unpack
 from tests.support.aggregators import dither
 from tests.support.clocks import Clock
 from tests.support.redis_servers import running_redis
+from tests.support.soaking import thinned
 
 STORES = sorted(path.name for path in FILES.glob("store-*.gz"))
 BACKUPS = sorted(path.name for path in FILES.glob("*.dither"))
@@ -62,7 +63,12 @@ def without_errors(reading: dict[str, Any]) -> dict[str, Any]:
 GO_ON = [*STORES, *(name for name in BACKUPS if name.startswith("backup-") and stream_of(name) != "quarantine")]
 
 
-@pytest.mark.parametrize("name", GO_ON)
+# A step leads from each version to the next: the oldest ones go all of them.
+ENDS = {name.rpartition("-")[0] for names in (STORES, BACKUPS) for name in (names[0], names[-1])}
+AT_THE_ENDS = [place for place, name in enumerate(GO_ON) if name.rpartition("-")[0] in ENDS]
+
+
+@pytest.mark.parametrize("name", thinned(GO_ON, *AT_THE_ENDS))
 def test_it_goes_on_as_if_it_had_been_here_all_the_time(tmp_path: Path, name: str) -> None:
     assert put(name, tmp_path / "store")["backlog"] > 0
     stream = stream_of(name)
@@ -112,7 +118,8 @@ def test_every_backup_also_one_of_a_redis_fills_a_redis(tmp_path: Path, stream: 
     taken = [step for step in steps_of(stream)[: CUTS[stream]] if step["do"] == "upload"]
     accepted = sum(step["then"]["accepted"] for step in taken)
     with running_redis(tmp_path / "redis") as server:
-        for name in [name for name in BACKUPS if stream_of(name) == stream]:
+        backups = [name for name in BACKUPS if stream_of(name) == stream]
+        for name in thinned(backups, 0, -1):
             with closing(RedisStore.create(server.url, "pinned", shards=4, unfinished=True)) as made:
                 restore(made, backup_file.read(FILES / name))
                 assert made.backlog() > 0

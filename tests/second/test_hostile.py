@@ -12,10 +12,11 @@ from tests.second import uploads
 from tests.second.plans import digest
 from tests.second.uploads import Refused, read
 from tests.second.vectors import PLANS
+from tests.support.soaking import scaled
 
 FIRST = {named: Plan.from_document(document) for named, document in PLANS.items()}
 METRICS = {metric for metric, _ in FIRST}
-ROUNDS = 100
+ROUNDS = scaled(20, 100)
 Verdict = str | tuple[str, list[tuple[str, int, int]], list[tuple[int, str, int]]]
 
 

@@ -24,6 +24,7 @@ from dither_shared.mechanisms import (
 from dither_shared.rng import SCALE, keyed_rng
 from tests.support.laws import Law, answers, largest_ratio, law, law_of_repeats
 from tests.support.mechanisms import TWO_STAGES, TwoStages, memoized
+from tests.support.soaking import scaled
 
 E = Decimal(2)
 
@@ -53,7 +54,7 @@ class TestEveryMemo:
     def test_repeated_reports_never_exceed_the_permanent_epsilon(self, mechanism: TwoStages) -> None:
         exceeded = mechanism.exp_epsilon
         for count in (2, 3):
-            if len(law_of_memo(mechanism, (0,))) ** count > 600:
+            if len(law_of_memo(mechanism, (0,))) ** count > scaled(300, 600):
                 continue
             laws = [of_repeats(mechanism, answer, count) for answer in answers(mechanism)]
             ratio = max(max(one[y] for one in laws) / min(one[y] for one in laws) for y in laws[0])

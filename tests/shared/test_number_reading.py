@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dither_shared import domains
@@ -21,6 +21,7 @@ from dither_shared.domains import Buckets, Domain, Range, Thresholds
 from dither_shared.errors import InvalidParameter
 from dither_shared.rng import SCALE
 from tests.support.numbers import MEMO, number
+from tests.support.soaking import scaled
 
 TENTHS = number(edges=[-10, 0, 1, 2, 3, 10**16], decimals=1, unit="s")
 """Edges at -1, 0, .1, .2, .3 and 10^15 seconds."""
@@ -166,6 +167,7 @@ def test_a_ratio_of_somebodys_own_has_a_place_whatever_it_is(ratio: object) -> N
     assert 0 <= bucket(Lying(ratio)) <= OTHER
 
 
+@settings(max_examples=scaled(40, 200))
 @given(st.fractions(min_value=-3, max_value=5))
 def test_a_place_in_a_range_and_in_steps_is_the_exact_part_rounded_down(answer: Fraction) -> None:
     low, high = Fraction(-1), Fraction(3)

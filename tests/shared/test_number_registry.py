@@ -13,6 +13,7 @@ from dither_shared.errors import RegistryError
 from dither_shared.kinds.number import BUCKETS_MAX
 from dither_shared.registry import Metric, Registry
 from tests.support.numbers import FRESH, MEMO, number, numbers_text
+from tests.support.soaking import thinned
 
 EVEN: dict[str, object] = {"low": 0, "high": 10, "buckets": 4}
 MEAN: dict[str, object] = {"low": 0, "high": 10, "asks": ["mean"]}
@@ -166,7 +167,7 @@ def test_even_edges_by_floats_would_be_caught() -> None:
     assert exact[1] == -(-(10**18) // 3) != math.ceil(10**18 * 1 / 3)
 
 
-@pytest.mark.parametrize("base", [2, 3, 5, 7, 10, 12])
+@pytest.mark.parametrize("base", thinned([2, 3, 5, 7, 10, 12], 1, 4))
 def test_whole_powers_are_exact(base: int) -> None:
     for count in range(2, int(math.log(10**18, base)) + 1):
         assert edges(low=1, high=base**count, buckets=count, scale="log")[0] == tuple(
@@ -186,7 +187,7 @@ RANGES = [(low, high) for low in ("0.001", "0.5", "1", "7") for high in ("8", "9
 
 @pytest.mark.parametrize("buckets", [2, 7, 64, BUCKETS_MAX])
 def test_logarithmic_edges_increase_from_low_to_high_each_the_power_rounded_up(buckets: int) -> None:
-    for low, high in RANGES:
+    for low, high in thinned(RANGES, 0, 9, 19) if buckets == BUCKETS_MAX else RANGES:
         made, decimals = edges(low=Decimal(low), high=Decimal(high), buckets=buckets, scale="log")
         assert len(made) == buckets + 1, f"from {low} to {high}"
         assert all(lower < upper for lower, upper in pairwise(made)), f"from {low} to {high}"

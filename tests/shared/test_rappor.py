@@ -15,6 +15,7 @@ from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
 from dither_shared.rng import SCALE
 from dither_shared.shapes import Bits
 from tests.support.laws import largest_ratio, law_of_class, law_of_repeats, repeats
+from tests.support.soaking import thinned
 
 HALF, QUARTER = Fraction(1, 2), Fraction(1, 4)
 M = 128
@@ -113,7 +114,9 @@ def test_wanted_epsilons_are_met_from_below(epsilon: str, permanent: str, h: int
     assert mechanism.permanent.charge == Decimal(permanent) * 10**6
 
 
-@pytest.mark.parametrize(("epsilon", "permanent"), [("1", "4"), ("2", "2.1"), ("4", "8"), ("5", "5.5"), ("6", "7")])
+@pytest.mark.parametrize(
+    ("epsilon", "permanent"), thinned([("1", "4"), ("2", "2.1"), ("4", "8"), ("5", "5.5"), ("6", "7")], 0, 4)
+)
 def test_no_other_noise_of_the_same_epsilons_is_noticeably_less(epsilon: str, permanent: str) -> None:
     """Against a grid of p and q with the same permanent part: none with at most this epsilon has 1 % less variance."""
     mechanism = RAPPOR.for_epsilon(64, 1, Decimal(epsilon), Decimal(permanent))

@@ -97,7 +97,7 @@ def law_of_memo(metric: Metric, read: str | tuple[int, ...], cohort: int) -> Law
     return law_of_class(permanent, seen)
 
 
-@pytest.mark.parametrize(("epsilon", "permanent"), thinned(EPSILONS, 0, 2))
+@pytest.mark.parametrize(("epsilon", "permanent"), thinned(EPSILONS, 2))
 def test_one_report_and_all_reports_lose_what_is_declared(epsilon: str, permanent: str) -> None:
     """All reports together tell no more than the memo does: given that, they are fresh noise."""
     metric = text("candidates_expected = 100", epsilon, permanent, presence="hidden")

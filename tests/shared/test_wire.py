@@ -179,7 +179,7 @@ class TestInflate:
     def test_one_member_is_inflated(self) -> None:
         assert inflate(gzip.compress(b"{}")) == b"{}"
 
-    @pytest.mark.parametrize("size", [wire.INFLATED_BYTES_MAX + 1, 50_000_000])
+    @pytest.mark.parametrize("size", [wire.INFLATED_BYTES_MAX + 1, scaled(5_000_000, 50_000_000)])
     def test_a_bomb_is_refused_without_inflating_it(self, size: int) -> None:
         with pytest.raises(Problem) as caught:
             inflate(gzip.compress(bytes(size)))
@@ -202,13 +202,6 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=20,
 )
-
-
-@settings(max_examples=scaled(40, 300), deadline=None, derandomize=True)
-@given(st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
-def test_garbage_only_ever_raises_a_problem(body: bytes) -> None:
-    with pytest.raises(Problem):
-        parse_upload(body, find_plan)
 
 
 @settings(max_examples=scaled(40, 300), deadline=None, derandomize=True)

@@ -45,6 +45,12 @@ def make(clock: Clock, directory: Path | None = None, seed: int = 1, **changes: 
     return open_device(asked, directory, clock, seed=seed), asked
 
 
+def begun(directory: Path | None = None, seed: int = 1, **changes: object) -> tuple[Device, Registry, Clock]:
+    """Return a device, its registry, and its clock, which begins."""
+    clock = Clock()
+    return *make(clock, directory, seed, **changes), clock
+
+
 def record(device: Device, asked: Registry, metric: str = "color", answer: object = "red") -> str:
     """Record an answer, and return why the metric is silent if it is."""
     return device.record(asked.metrics[metric], answer)

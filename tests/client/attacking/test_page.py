@@ -18,7 +18,7 @@ from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 
-ASKED = trial(scaled(12, 40), scaled(40, 60))
+ASKED = trial(scaled(8, 40), scaled(20, 60))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def attacks() -> list[Attack]:
 
 def lives_again(crowd: Crowd, rng: Rng) -> tuple[list[Trace], list[Trace]]:
     """Return a crowd of POPULATION, in which a few lives come again."""
-    lives = [crowd._live(rng) for _ in range(scaled(20, POPULATION))] * (POPULATION // scaled(20, POPULATION))
+    lives = [crowd._live(rng) for _ in range(scaled(10, POPULATION))] * (POPULATION // scaled(10, POPULATION))
     return [before for before, _ in lives], [after for _, after in lives]
 
 

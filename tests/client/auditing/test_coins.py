@@ -117,7 +117,7 @@ def found(keys: str, n: int = 0) -> dict[str, str]:
     return {each.part: each.verdict for each in audited(claims, n)}
 
 
-@pytest.mark.parametrize("name", thinned(["flag", "grr", "oue again", "number"], 0, 2))
+@pytest.mark.parametrize("name", thinned(["flag", "grr", "oue again", "number"], 1))
 def test_a_sound_device_draws_what_its_law_says(name: str) -> None:
     assert set(found(EVERY[name]).values()) == {""}
 

@@ -31,7 +31,6 @@ def test_whoever_has_refused_is_not_asked_again_by_this_registry(start: Start) -
     assert telemetry.status().ask
     assert telemetry.set_consent(False)
     assert not telemetry.status().ask
-    telemetry.close()
 
 
 def test_until_the_person_is_asked_nothing_is_made_or_kept(start: Start, tmp_path: Path) -> None:
@@ -59,7 +58,6 @@ def test_a_choice_goes_before_what_start_is_given_and_is_remembered(start: Start
     telemetry.close()
     telemetry = start(True)
     assert telemetry.status().silent == REFUSED
-    telemetry.close()
 
 
 def test_an_argument_is_no_choice(start: Start) -> None:
@@ -77,7 +75,6 @@ def test_an_argument_is_no_choice(start: Start) -> None:
     telemetry.close()
     telemetry = start()
     assert telemetry.status().silent == NOT_ASKED
-    telemetry.close()
 
 
 def test_what_the_app_says_drops_what_waits_as_a_refusal_does(start: Start) -> None:
@@ -98,7 +95,6 @@ def test_what_the_app_says_drops_what_waits_as_a_refusal_does(start: Start) -> N
     status = telemetry.status()
     assert (status.silent, status.waiting, status.counts) == ("", 0, {"refused": 2})
     assert status.spent == {"color": 2.0, "dark": 0.0}
-    telemetry.close()
 
 
 def test_refusing_ends_it_at_once_and_agreeing_begins_it_again(start: Start) -> None:
@@ -115,7 +111,6 @@ def test_refusing_ends_it_at_once_and_agreeing_begins_it_again(start: Start) -> 
     status = telemetry.status()
     assert (status.silent, status.waiting) == ("", 1)
     assert status.counts == {"refused": 1, "answered": 1}  # the first answer of the day was dropped, and is gone
-    telemetry.close()
 
 
 def test_a_device_in_memory_can_be_agreed_to_later_and_refreshes_nothing() -> None:
@@ -148,7 +143,6 @@ def test_one_metric_can_be_refused(start: Start) -> None:
     assert telemetry.status().waiting == 2
     with pytest.raises(AttributeError, match="no metric 'colour'; it has color, dark"):
         telemetry.set_consent(False, metric="colour")
-    telemetry.close()
 
 
 def test_while_the_environment_forbids_it_a_refusal_is_kept_and_an_agreement_is_not(start: Start) -> None:
@@ -195,7 +189,6 @@ def test_what_is_no_choice_changes_nothing_and_is_said(
         telemetry.close()
     telemetry = start()
     assert telemetry.status().silent == NOT_ASKED
-    telemetry.close()
 
 
 def test_what_a_new_registry_asks_is_said_until_the_person_agrees_again(start: Start) -> None:
@@ -214,7 +207,6 @@ def test_what_a_new_registry_asks_is_said_until_the_person_agrees_again(start: S
     telemetry.color.record("red")
     assert telemetry.status().asks == {}
     assert telemetry.status().waiting == 1
-    telemetry.close()
 
 
 def test_after_close_a_choice_is_kept_and_begins_nothing(start: Start) -> None:
@@ -226,4 +218,3 @@ def test_after_close_a_choice_is_kept_and_begins_nothing(start: Start) -> None:
     telemetry = start()
     status = telemetry.status()
     assert (status.silent, status.waiting, status.spent, status.counts) == ("", 0, {"color": 0.0, "dark": 0.0}, {})
-    telemetry.close()

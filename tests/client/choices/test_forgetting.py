@@ -49,7 +49,6 @@ def test_while_another_process_reads_forgetting_is_tried_again_by_itself(start: 
         assert has_secret()
     wait_until(lambda: not telemetry.status().erasing)
     assert not has_secret()
-    telemetry.close()
 
 
 @pytest.mark.parametrize("forbids", ["", "DO_NOT_TRACK is set"])
@@ -89,7 +88,6 @@ def test_the_next_start_goes_on_erasing(start: Start, tmp_path: Path) -> None:
         telemetry.close()
     telemetry = start(True)
     wait_until(lambda: not telemetry.status().erasing)
-    telemetry.close()
 
 
 def test_forgetting_is_possible_while_silent(start: Start) -> None:
@@ -102,4 +100,3 @@ def test_forgetting_is_possible_while_silent(start: Start) -> None:
     telemetry = start(True)
     telemetry.color.record("red")
     assert telemetry.status().counts == {"forgotten": 2}
-    telemetry.close()

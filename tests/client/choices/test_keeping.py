@@ -33,7 +33,6 @@ def test_what_waits_is_dropped_once_the_file_can_be_used(start: Start, tmp_path:
     telemetry.close()
     telemetry = start(True)
     assert (telemetry.status().waiting, telemetry.status().counts) == (0, {"refused": 1})
-    telemetry.close()
 
 
 @contextmanager
@@ -66,7 +65,6 @@ def test_a_refusal_holds_at_once_and_at_the_next_start_though_the_file_cannot_be
         assert (tmp_path / "d" / f"{FILE_NAME}-refused").exists()
     telemetry = start(True)
     assert telemetry.status().silent == REFUSED
-    telemetry.close()
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -102,7 +100,6 @@ def test_an_agreement_that_cannot_be_kept_is_said_and_begins_nothing(start: Star
     telemetry.close()
     telemetry = start(True)
     assert telemetry.status().silent == REFUSED
-    telemetry.close()
 
 
 def test_a_refusal_that_can_be_kept_nowhere_holds_and_is_written_when_telemetry_is_closed(
@@ -121,7 +118,6 @@ def test_a_refusal_that_can_be_kept_nowhere_holds_and_is_written_when_telemetry_
     telemetry = start(True)
     assert telemetry.status().silent == REFUSED
     assert telemetry.status().waiting == 0
-    telemetry.close()
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -144,7 +140,6 @@ def test_a_refusal_on_a_disk_so_full_that_no_file_can_be_made_or_opened_holds_at
         telemetry.close()
     telemetry = start(True)
     assert telemetry.status().silent == REFUSED
-    telemetry.close()
 
 
 @pytest.mark.parametrize("damaged", [range(5_000), range(100, 4_000)], ids=["whole", "pages"])
@@ -174,7 +169,6 @@ def test_a_refusal_beside_a_damaged_file_holds_when_that_is_deleted(
     telemetry.color.record("red")
     assert telemetry.set_consent(True)
     assert (telemetry.status().waiting, telemetry.status().refused) == (0, ("dark",))
-    telemetry.close()
 
 
 def test_a_refusal_leaves_no_mark_beside_the_file_of_another_app(start: Start, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from dither.device import FILE_NAME, Device
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES, MEMO, classes, connect, make, open_device, record, send
+from tests.support.devices import EXPIRES, MEMO, begun, classes, connect, make, open_device, record, send
 from tests.support.registries import registry, registry_text
 
 
@@ -36,7 +36,7 @@ def test_nothing_is_recorded_before_the_person_agrees() -> None:
     assert record(device, asked) == ""
 
 
-# Here a device is silent; tests/client/test_metrics_diff.py has a row for each thing that counts as more.
+# Here a device is silent; tests/shared/test_terms.py has a row for each thing that counts as more.
 RISES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "permanent epsilon": (
         {**MEMO, "answers": 2},
@@ -85,8 +85,7 @@ REPLACED: dict[str, tuple[str, str, str]] = {
 def test_a_metric_that_asks_something_else_is_silent_until_the_person_agrees_again(change: str, tmp_path: Path) -> None:
     """And what of it waits under the old terms is what they agreed to, and is sent."""
     old, new, why = REPLACED[change]
-    clock = Clock()
-    before, asked = make(clock, tmp_path)
+    before, asked, clock = begun(tmp_path)
     assert record(before, asked, "dark", True) == ""
     before.close()
     clock.travel(1)
@@ -159,8 +158,7 @@ def kept_without_linking(directory: Path) -> None:
 
 
 def test_terms_from_before_they_said_how_far_noise_links_hold_for_the_memo_that_goes_on(tmp_path: Path) -> None:
-    clock = Clock()
-    device, _ = make(clock, tmp_path, **by("grr"))
+    device, _, clock = begun(tmp_path, **by("grr"))
     device.begin()
     device.close()
     kept_without_linking(tmp_path)
@@ -243,8 +241,7 @@ def test_the_devices_epsilon_is_the_one_that_was_agreed_to(tmp_path: Path) -> No
 
 
 def test_refusing_drops_what_waits_and_keeps_what_was_charged(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked = make(Clock(), tmp_path)
     record(device, asked)
     assert connect(device) is not None
     record(device, asked, "dark", True)
@@ -257,8 +254,7 @@ def test_refusing_drops_what_waits_and_keeps_what_was_charged(tmp_path: Path) ->
 
 
 def test_refusing_frees_what_was_only_reserved(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=1)
+    device, asked, clock = begun(tmp_path, reports=1)
     record(device, asked)
     upload = device.next_upload()
     assert upload is not None
@@ -274,8 +270,7 @@ def test_refusing_frees_what_was_only_reserved(tmp_path: Path) -> None:
 
 
 def test_opting_out_and_in_again_refreshes_nothing(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, **MEMO)
+    device, asked, clock = begun(tmp_path, **MEMO)
     assert record(device, asked) == ""
     send(device)
     before = classes(device)
@@ -302,8 +297,7 @@ def test_refusing_one_metric_keeps_what_a_connection_has_charged_of_all_that_lef
 
 
 def test_refusing_one_metric_leaves_another_ones_slot_and_upload() -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked = make(Clock())
     record(device, asked, "dark", True)
     upload = device.next_upload()
     record(device, asked)
@@ -319,8 +313,7 @@ def test_refusing_one_metric_leaves_another_ones_slot_and_upload() -> None:
 
 
 def test_forgetting_erases_secret_cohort_memos_and_what_waits_and_keeps_what_was_spent(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, **MEMO)
+    device, asked, clock = begun(tmp_path, **MEMO)
     record(device, asked)
     send(device)
     record(device, asked, "dark", True)
@@ -347,8 +340,7 @@ def test_forgetting_erases_secret_cohort_memos_and_what_waits_and_keeps_what_was
 
 
 def test_forgetting_refreshes_no_budget_of_fresh_answers(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=2)
+    device, asked, clock = begun(tmp_path, reports=2)
     record(device, asked)
     send(device)
     for _ in range(3):
@@ -367,8 +359,7 @@ def test_forgetting_frees_what_was_only_reserved_of_a_fresh_metric_and_nothing_o
 ) -> None:
     """A memo's whole reservation stays spent once a report of it was built: what is left tells how many there were."""
     for keys, spent in (({"reports": 1}, 2_000_000 if charged else 0), (MEMO, 8_000_000)):
-        clock = Clock()
-        device, asked = make(clock, tmp_path / str(len(keys)), **keys)
+        device, asked, clock = begun(tmp_path / str(len(keys)), **keys)
         record(device, asked)
         upload = connect(device) if charged else device.next_upload()
         assert upload is not None
@@ -404,8 +395,7 @@ def unwritable(directory: Path) -> Iterator[None]:
 def test_a_refusal_that_cannot_be_written_holds_at_once_and_at_the_next_start(
     metric: str | None, tmp_path: Path
 ) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked, clock = begun(tmp_path)
     record(device, asked)
     with unwritable(tmp_path):
         if metric:
@@ -427,8 +417,7 @@ def test_a_refusal_that_cannot_be_written_holds_at_once_and_at_the_next_start(
 
 def test_who_agrees_after_a_refusal_that_could_not_be_written_has_agreed(tmp_path: Path) -> None:
     """Also where they say it in another process than the one that still has the refusal to write."""
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked, clock = begun(tmp_path)
     with unwritable(tmp_path):
         device.refuse()
     other, _ = upgrade(tmp_path, clock)

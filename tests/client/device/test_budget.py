@@ -4,13 +4,13 @@ import pytest
 
 from dither_shared.registry import Registry
 from tests.support.clocks import DAY_S, Clock
-from tests.support.devices import EXPIRES, make, open_device, record, send
+from tests.support.devices import EXPIRES, begun, make, open_device, record, send
+from tests.support.soaking import thinned
 
 
 def test_a_waiting_report_counts_against_the_limit() -> None:
     """The answer of a second day must see the first one's charge, though it is made only then."""
-    clock = Clock()
-    device, asked = make(clock, reports=1)
+    device, asked, clock = begun(reports=1)
     assert record(device, asked) == ""
     clock.travel(1)
     assert record(device, asked) == "spent"
@@ -21,8 +21,7 @@ def test_a_waiting_report_counts_against_the_limit() -> None:
 
 
 def test_a_report_that_no_longer_fits_is_dropped_when_the_upload_is_built(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=3)
+    device, asked, clock = begun(tmp_path, reports=3)
     for _ in range(2):
         record(device, asked)
         send(device)
@@ -37,8 +36,7 @@ def test_a_report_that_no_longer_fits_is_dropped_when_the_upload_is_built(tmp_pa
 
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_dropped_report_whose_presence_is_hidden_is_counted_answered_or_not(tmp_path: Path, answers: bool) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=3, presence="hidden")
+    device, asked, clock = begun(tmp_path, reports=3, presence="hidden")
     for _ in range(3):
         device.look()
         if answers:
@@ -73,8 +71,7 @@ def test_an_upgrade_draws_only_as_many_periods_as_reports_are_left(tmp_path: Pat
 
 
 def test_nothing_refreshes_a_budget(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=1)
+    device, asked, clock = begun(tmp_path, reports=1)
     record(device, asked)
     send(device)
     device.close()
@@ -106,8 +103,7 @@ def test_an_upgrade_to_fewer_reports_takes_nothing_back(asks_again: bool, tmp_pa
 
 
 def test_the_device_epsilon_is_never_exceeded_whatever_the_registries_said(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=1, device_epsilon="4")
+    device, asked, clock = begun(tmp_path, reports=1, device_epsilon="4")
     record(device, asked)
     record(device, asked, "dark", True)
     send(device)
@@ -201,7 +197,7 @@ CHANGES: dict[str, list[tuple[Registry, bool]]] = {
 def test_no_silence_of_a_memo_depends_on_an_answer(change: str, tmp_path: Path) -> None:
     steps = CHANGES[change]
     logs = []
-    for place, answers in enumerate(("aaaaaaaa", "abbbbbbb", "abcabcab", "aabbccaa")):
+    for place, answers in enumerate(thinned(("aaaaaaaa", "abbbbbbb", "abcabcab", "aabbccaa"), 0, 2)):
         log, spent = history(
             tmp_path / str(place), [(asked, a, sent) for (asked, sent), a in zip(steps, answers, strict=False)]
         )
@@ -262,8 +258,7 @@ def test_a_fresh_metric_that_left_keeps_all_that_it_reserved(sent: bool, tmp_pat
 
 def test_what_a_built_upload_reserves_counts_like_what_was_charged(tmp_path: Path) -> None:
     """And what was only reserved is free again when the person's refusal drops it: two reports are left."""
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=2)
+    device, asked, clock = begun(tmp_path, reports=2)
     words = []
     for _ in range(4):
         words.append(record(device, asked))

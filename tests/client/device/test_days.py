@@ -11,7 +11,7 @@ from dither.device.recording import SILENT_DAYS, SPANS_MAX
 from dither.sending.transport import Outcome, read_answer
 from dither_shared.registry import Registry
 from tests.support.clocks import DAY_S, Clock
-from tests.support.devices import EXPIRES, MEMO, classes, connect, make, open_device, record, send
+from tests.support.devices import EXPIRES, MEMO, begun, classes, connect, open_device, record, send
 from tests.support.registries import registry
 
 FAR = (date(2040, 1, 1) - date(2026, 11, 20)).days
@@ -28,8 +28,7 @@ def start(asked: Registry, directory: Path | None, clock: Clock) -> Device:
 
 def strayed(directory: Path | None = None, days: float = FAR, **changes: Any) -> tuple[Device, Registry, Clock]:
     """Return a device that answered once today, once after so many days, and is back today. Both answers wait."""
-    clock = Clock()
-    device, asked = make(clock, directory, **{**PLENTY, "expires": EXPIRES.replace(year=2042), **changes})
+    device, asked, clock = begun(directory, **{**PLENTY, "expires": EXPIRES.replace(year=2042), **changes})
     assert record(device, asked) == ""
     clock.travel(days)
     assert record(device, asked) == ""
@@ -70,8 +69,7 @@ def test_a_start_in_2040_in_which_nothing_is_recorded_silences_nothing(
 
 
 def test_what_has_expired_in_2040_has_not_when_the_clock_is_right_again() -> None:
-    clock = Clock()
-    device, asked = make(clock, **PLENTY)
+    device, asked, clock = begun(**PLENTY)
     clock.travel(FAR)
     assert record(device, asked) == "expired"
     device.look()
@@ -93,8 +91,7 @@ def test_a_file_that_was_made_in_2040_is_quiet_for_its_days_of_the_right_clock(t
 
 
 def test_a_thread_with_hidden_metrics_looks_at_the_clocks_midnight_while_it_is_behind() -> None:
-    clock = Clock()
-    device, _ = make(clock, **PLENTY, presence="hidden")
+    device, _, clock = begun(**PLENTY, presence="hidden")
     device.look()
     clock.travel(FAR)
     send(device)
@@ -110,8 +107,7 @@ def test_a_thread_with_hidden_metrics_looks_at_the_clocks_midnight_while_it_is_b
 def test_a_hidden_period_that_only_a_look_has_opened_in_2040_is_dropped_answered_or_not(memo: dict[str, Any]) -> None:
     seen = []
     for answered in (False, True):
-        clock = Clock()
-        device, asked = make(clock, **{**PLENTY, "presence": "hidden", "expires": EXPIRES.replace(year=2042), **memo})
+        device, asked, clock = begun(**{**PLENTY, "presence": "hidden", "expires": EXPIRES.replace(year=2042), **memo})
         clock.travel(FAR)
         device.look()
         if answered:
@@ -136,8 +132,7 @@ def test_a_hidden_period_that_only_a_look_has_opened_in_2040_is_dropped_answered
 @pytest.mark.parametrize("answered", [False, True])
 def test_a_hidden_period_that_follows_the_present_one_is_dropped_too(period: int, answered: bool) -> None:
     """Else an answer on a day that was answered would take the next one's place."""
-    clock = Clock()
-    device, asked = make(clock, **PLENTY, presence="hidden", period=f"{period}d", expires=EXPIRES)
+    device, asked, clock = begun(**PLENTY, presence="hidden", period=f"{period}d", expires=EXPIRES)
     device.look()
     if answered:
         assert record(device, asked) == ""
@@ -151,8 +146,7 @@ def test_a_hidden_period_that_follows_the_present_one_is_dropped_too(period: int
 
 
 def test_a_hidden_report_of_2040_that_was_charged_keeps_the_device_silent_for_thirty_days() -> None:
-    clock = Clock()
-    device, asked = make(clock, **PLENTY, presence="hidden", expires=EXPIRES.replace(year=2042))
+    device, asked, clock = begun(**PLENTY, presence="hidden", expires=EXPIRES.replace(year=2042))
     clock.travel(FAR)
     device.look()
     clock.travel(1)
@@ -191,8 +185,7 @@ def test_no_other_receipt_moves_anything(when: float | None) -> None:
 
 
 def test_a_receipt_never_moves_a_device_ahead_of_its_clock() -> None:
-    clock = Clock()
-    device, asked = make(clock, **PLENTY)
+    device, asked, clock = begun(**PLENTY)
     record(device, asked)
     receive(device, clock() + DAY_S)
     assert record(device, asked) == "answered"
@@ -266,8 +259,7 @@ def test_what_was_drawn_stays_drawn_and_a_start_in_a_false_future_cuts_nothing_o
 
 
 def test_the_days_that_are_kept_as_used_are_bounded_and_only_the_shortest_gaps_are_closed() -> None:
-    clock = Clock()
-    device, asked = make(clock, reports=80, epsilon="0.25", device_epsilon="40", expires=EXPIRES.replace(year=2042))
+    device, asked, clock = begun(reports=80, epsilon="0.25", device_epsilon="40", expires=EXPIRES.replace(year=2042))
     for gap in range(SPANS_MAX + 8):
         assert record(device, asked) == ""
         send(device)
@@ -312,8 +304,7 @@ def test_forgetting_while_the_clock_is_behind_begins_the_silence_anew() -> None:
 
 
 def test_a_plan_that_was_retired_in_a_false_future_is_silent_in_it_alone() -> None:
-    clock = Clock()
-    device, asked = make(clock, **PLENTY, expires=EXPIRES.replace(year=2042))
+    device, asked, clock = begun(**PLENTY, expires=EXPIRES.replace(year=2042))
     clock.travel(FAR)
     record(device, asked)
     upload = connect(device)
@@ -327,8 +318,7 @@ def test_a_plan_that_was_retired_in_a_false_future_is_silent_in_it_alone() -> No
 
 
 def test_an_answer_that_retires_a_plan_reaches_no_day() -> None:
-    clock = Clock()
-    device, asked = make(clock, **PLENTY)
+    device, asked, clock = begun(**PLENTY)
     record(device, asked)
     upload = connect(device)
     assert upload
@@ -340,8 +330,7 @@ def test_an_answer_that_retires_a_plan_reaches_no_day() -> None:
 
 @pytest.mark.parametrize("back_s", [20, 3_600, DAY_S, FAR * DAY_S])
 def test_no_wait_is_longer_because_the_clock_was_set_back(back_s: float) -> None:
-    clock = Clock()
-    device, asked = make(clock, **PLENTY)
+    device, asked, clock = begun(**PLENTY)
     record(device, asked)
     upload = device.next_upload()
     assert upload
@@ -357,8 +346,7 @@ def test_no_wait_is_longer_because_the_clock_was_set_back(back_s: float) -> None
 
 
 def test_a_wait_that_ended_when_the_clock_was_set_back_does_not_come_again() -> None:
-    clock = Clock()
-    device, asked = make(clock, **PLENTY)
+    device, asked, clock = begun(**PLENTY)
     record(device, asked)
     clock.now += 5 * 3_600
     device.put_off("", "503", clock() + DAY_S, clock() + DAY_S)
@@ -370,8 +358,7 @@ def test_a_wait_that_ended_when_the_clock_was_set_back_does_not_come_again() -> 
 
 def test_an_upload_whose_sending_was_seen_to_be_six_days_ago_is_given_up_when_the_clock_goes_back() -> None:
     """No day is reached meanwhile, and the clock does not go back behind the attempt."""
-    clock = Clock()
-    device, asked = make(clock, **PLENTY)
+    device, asked, clock = begun(**PLENTY)
     record(device, asked)
     assert connect(device)
     clock.travel(7)
@@ -385,8 +372,7 @@ def test_an_upload_whose_sending_was_seen_to_be_six_days_ago_is_given_up_when_th
 @pytest.mark.parametrize("days", [0.01, 3, 7])
 def test_an_upload_that_was_sent_is_given_up_in_1970_too(days: float) -> None:
     """A machine without a battery for its clock starts there, however long ago the attempt is."""
-    clock = Clock()
-    device, asked = make(clock, **PLENTY)
+    device, asked, clock = begun(**PLENTY)
     record(device, asked)
     assert connect(device)
     clock.now = days * DAY_S
@@ -395,8 +381,7 @@ def test_an_upload_that_was_sent_is_given_up_in_1970_too(days: float) -> None:
 
 
 def test_failures_that_began_in_2040_are_warned_of_after_an_hour_of_the_right_clock() -> None:
-    clock = Clock()
-    device, asked = make(clock, **PLENTY)
+    device, asked, clock = begun(**PLENTY)
     record(device, asked)
     clock.travel(FAR)
     assert not device.put_off("", "503", clock() + 60)

@@ -14,8 +14,9 @@ from dither.device.schema import blank, empty
 from dither_shared.rng import Rng
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES, connect, make, open_device, record, send
+from tests.support.devices import EXPIRES, begun, connect, make, open_device, record, send
 from tests.support.registries import registry
+from tests.support.soaking import scaled
 
 
 def test_the_file_is_the_users_alone(tmp_path: Path) -> None:
@@ -134,11 +135,10 @@ def test_pages_are_small(tmp_path: Path) -> None:
 
 def test_no_call_of_the_apps_writes_the_log_into_the_file(tmp_path: Path) -> None:
     """That waits for the disk: the sending thread does it, and who closes the file."""
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=1_000, epsilon="0.01")
+    device, asked, clock = begun(tmp_path, reports=1_000, epsilon="0.01")
     assert device.tidy()
     before = (tmp_path / FILE_NAME).read_bytes()
-    for _ in range(600):  # the log grows beyond the thousand pages at which SQLite would do it
+    for _ in range(scaled(300, 600)):  # the log grows beyond the thousand pages at which SQLite would do it
         record(device, asked)
         record(device, asked, "dark", True)
         device.look()

@@ -12,7 +12,7 @@ from dither.device.recording import AGREES_S
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES, connect, make, open_device, record, send
+from tests.support.devices import EXPIRES, begun, connect, make, open_device, record, send
 from tests.support.registries import registry, registry_text
 
 
@@ -35,8 +35,7 @@ def many_flags() -> Registry:
 
 
 def test_an_old_answer_is_built_before_a_new_one_takes_its_slot() -> None:
-    clock = Clock()
-    device, asked = make(clock, reports=10, epsilon="1")
+    device, asked, clock = begun(reports=10, epsilon="1")
     for expected in ("", "", "waiting"):
         assert record(device, asked) == expected
         clock.travel(1)
@@ -50,8 +49,7 @@ def test_an_old_answer_is_built_before_a_new_one_takes_its_slot() -> None:
 
 @pytest.mark.parametrize("charged", [False, True])
 def test_an_upload_is_frozen_until_it_is_settled_by_its_own_id(charged: bool) -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     record(device, asked)
     first = device.next_upload()
     assert first is not None
@@ -85,8 +83,7 @@ def test_building_charges_nothing_and_a_connection_charges_once() -> None:
 
 
 def test_what_the_budget_no_longer_bears_leaves_an_upload_that_never_had_a_connection(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=2)
+    device, asked, clock = begun(tmp_path, reports=2)
     record(device, asked)
     record(device, asked, "dark", False)
     send(device)
@@ -105,8 +102,7 @@ def test_what_the_budget_no_longer_bears_leaves_an_upload_that_never_had_a_conne
 
 
 def test_what_still_fits_leaves_under_a_new_id(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=2)
+    device, asked, clock = begun(tmp_path, reports=2)
     record(device, asked)
     send(device)
     clock.travel(1)
@@ -126,8 +122,7 @@ def test_what_still_fits_leaves_under_a_new_id(tmp_path: Path) -> None:
 
 def test_an_upload_that_had_a_connection_is_never_unfrozen_whatever_a_new_registry_bears(tmp_path: Path) -> None:
     """It may have been counted: under another id its reports would be counted, and charged, again."""
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=3)
+    device, asked, clock = begun(tmp_path, reports=3)
     for _ in range(2):
         record(device, asked)
         send(device)
@@ -147,8 +142,7 @@ def test_an_upload_that_had_a_connection_is_never_unfrozen_whatever_a_new_regist
 
 
 def test_an_upload_is_given_up_before_the_aggregator_forgets_it() -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     record(device, asked)
     first = connect(device)
     clock.travel(5.99)
@@ -163,8 +157,7 @@ def test_an_upload_is_given_up_before_the_aggregator_forgets_it() -> None:
 
 
 def test_an_upload_is_given_up_when_the_clock_reads_earlier_than_at_the_last_attempt() -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     record(device, asked)
     connect(device)
     clock.travel(-0.01)
@@ -174,8 +167,7 @@ def test_an_upload_is_given_up_when_the_clock_reads_earlier_than_at_the_last_att
 
 def test_processes_share_one_file_one_budget_and_one_upload(tmp_path: Path) -> None:
     """Two connections to one file, as two processes have them."""
-    clock = Clock()
-    one, asked = make(clock, tmp_path, seed=1)
+    one, asked, clock = begun(tmp_path, seed=1)
     other, _ = make(clock, tmp_path, seed=2)
     assert record(one, asked) == ""
     assert record(other, asked) == "answered"
@@ -208,8 +200,7 @@ def test_a_look_at_the_next_upload_builds_and_charges_nothing() -> None:
 
 
 def test_a_preview_shows_nothing_that_would_be_given_up() -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     record(device, asked)
     assert connect(device)
     clock.travel(7)
@@ -254,8 +245,7 @@ def test_the_order_of_groups_tells_nothing_about_the_order_of_answers() -> None:
 
 
 def test_the_lease_of_a_process_that_is_gone_ends(tmp_path: Path) -> None:
-    clock = Clock()
-    one, _ = make(clock, tmp_path, seed=1)
+    one, _, clock = begun(tmp_path, seed=1)
     other, _ = make(clock, tmp_path, seed=2)
     one.lease()
     clock.now += LEASE_S - 1
@@ -298,8 +288,7 @@ def test_an_upload_that_may_have_been_stored_is_not_halved() -> None:
 
 
 def test_an_upload_that_got_no_connection_is_neither_given_up_nor_charged() -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     record(device, asked)
     ids = set()
     for failures in range(20):
@@ -315,8 +304,7 @@ def test_an_upload_that_got_no_connection_is_neither_given_up_nor_charged() -> N
 
 
 def test_six_days_count_from_the_first_attempt_that_may_have_got_a_connection() -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     record(device, asked)
     unreached = device.next_upload()
     assert unreached is not None
@@ -337,8 +325,7 @@ def test_six_days_count_from_the_first_attempt_that_may_have_got_a_connection() 
 
 
 def test_a_plan_of_another_clock_is_made_anew() -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     record(device, asked)
     clock.travel(365)
     upload = device.next_upload()
@@ -353,8 +340,7 @@ def test_a_plan_of_another_clock_is_made_anew() -> None:
 
 def test_a_plan_that_is_retired_is_silent_and_no_other_one_is(tmp_path: Path) -> None:
     """Two processes of one device, of which one was started after an upgrade."""
-    clock = Clock()
-    old, asked = make(clock, tmp_path, seed=1)
+    old, asked, clock = begun(tmp_path, seed=1)
     newer = registry(expires=EXPIRES, rev=2)
     new = open_device(newer, tmp_path, clock, seed=2)
     new.begin()
@@ -544,8 +530,7 @@ def test_an_upload_that_was_built_for_a_day_waits_where_the_clock_is_set_back_be
 
 def test_hidden_periods_open_at_midnight_though_the_last_report_left_the_day_before() -> None:
     """The report of the closed period is built then, and leaves a minute later: no answer is dropped meanwhile."""
-    clock = Clock()
-    device, asked = make(clock, **{**DAILY, "presence": "hidden"})
+    device, asked, clock = begun(**{**DAILY, "presence": "hidden"})
     device.look()
     for night in range(4):
         clock.now = (clock() // DAY_S + 1) * DAY_S

@@ -19,7 +19,7 @@ from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker
 from tests.support.clocks import Clock
-from tests.support.devices import EXPIRES, MEMO, make, open_device, record, send
+from tests.support.devices import EXPIRES, MEMO, begun, make, open_device, record, send
 from tests.support.registries import registry, registry_text
 from tests.support.soaking import scaled
 
@@ -87,8 +87,7 @@ def test_reasons_that_a_transaction_did_not_keep_are_kept_by_the_next(tmp_path: 
 
 
 def test_what_another_process_refuses_holds_at_the_next_call(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked, clock = begun(tmp_path)
     other, _ = make(clock, tmp_path, seed=2)
     assert [record(device, asked) for _ in range(3)] == ["", "answered", "answered"]
     other.refuse()
@@ -100,16 +99,14 @@ def test_what_another_process_refuses_holds_at_the_next_call(tmp_path: Path) -> 
 
 
 def test_the_next_day_is_noticed_without_a_look(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked, clock = begun(tmp_path)
     assert [record(device, asked) for _ in range(3)] == ["", "answered", "answered"]
     clock.travel(1)
     assert [record(device, asked) for _ in range(2)] == ["", "answered"]
 
 
 def test_a_receipt_of_another_process_brings_a_device_back_to_a_day_without_answers(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked, clock = begun(tmp_path)
     other, _ = make(clock, tmp_path, seed=2)
     clock.travel(1)
     assert record(device, asked) == ""
@@ -156,8 +153,7 @@ def test_a_metric_of_which_nothing_is_known_is_not_asked_for_it(statements: tupl
 
 def test_what_is_known_ends_with_an_upload_that_an_answer_builds(tmp_path: Path) -> None:
     """It empties the slots of others, and drops from them what the budget no longer bears."""
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked, clock = begun(tmp_path)
     record(device, asked)
     clock.travel(1)
     assert record(device, asked, "dark", True) == ""
@@ -235,8 +231,7 @@ def test_closing_writes_the_log_into_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changes", range(4))
 def test_what_is_known_of_a_metric_ends_with_the_connection_that_it_was_read_by(changes: int, tmp_path: Path) -> None:
     """Each connection counts what others have written from its own beginning: equal numbers may mean another file."""
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked, clock = begun(tmp_path)
     other = open_device(asked, tmp_path, clock)
     for _ in range(2):
         record(device, asked)
@@ -257,8 +252,7 @@ def test_what_is_known_of_a_metric_ends_with_the_connection_that_it_was_read_by(
 def test_what_is_known_of_a_metric_ends_with_the_day_of_a_clock_that_is_wrong_for_a_moment(
     ahead: float, tmp_path: Path
 ) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, period="7d")
+    device, asked, clock = begun(tmp_path, period="7d")
     for _ in range(3):
         record(device, asked)
     device.agree()
@@ -271,8 +265,7 @@ def test_what_is_known_of_a_metric_ends_with_the_day_of_a_clock_that_is_wrong_fo
 
 
 def test_a_record_waits_once_for_a_thread_that_waits_for_a_process(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked = make(Clock(), tmp_path)
     record(device, asked)
     assert record(device, asked) == "answered"
     with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:

@@ -7,7 +7,7 @@ import pytest
 from dither.device import BuiltUpload, Device
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
-from tests.support.devices import make, record
+from tests.support.devices import begun, make, record
 
 HOUR_S = 3_600.0
 
@@ -21,8 +21,7 @@ def built(device: Device, asked: Registry) -> BuiltUpload:
 
 
 def test_the_moment_is_drawn_once_and_kept_whatever_is_recorded_and_whoever_looks(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked, clock = begun(tmp_path)
     assert device.record(asked.metrics["color"], "red", lambda: 100.0) == ""
     planned = clock() + 100
     clock.now += 50
@@ -36,8 +35,7 @@ def test_the_moment_is_drawn_once_and_kept_whatever_is_recorded_and_whoever_look
 @pytest.mark.parametrize("outcome", ["accepted", "dropped"])
 def test_what_is_recorded_after_an_answer_has_a_moment_of_its_own(outcome: str) -> None:
     """Also where the process ended before it looked again: a moment that is past would send it at once."""
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     upload = built(device, asked)
     device.settle(upload.id, outcome, outcome)
     clock.now += 2 * HOUR_S
@@ -46,8 +44,7 @@ def test_what_is_recorded_after_an_answer_has_a_moment_of_its_own(outcome: str) 
 
 
 def test_a_failed_attempt_plans_the_next_one_and_holds_flushes_back_only_where_it_says_so() -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     upload = built(device, asked)
     device.put_off(upload.id, "502 without an answer of ours", clock() + 60)
     look = device.look(lambda: 7.0)
@@ -62,8 +59,7 @@ def test_a_failed_attempt_plans_the_next_one_and_holds_flushes_back_only_where_i
 
 
 def test_what_is_held_back_stays_so_though_nothing_waits_any_more() -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     upload = built(device, asked)
     until = clock() + 3_600
     device.put_off(upload.id, "503 busy", until, until)
@@ -87,16 +83,14 @@ def warnings(device: Device, upload: BuiltUpload, clock: Clock, attempts: list[t
 
 
 def test_attempts_that_fail_in_another_way_begin_a_new_hour() -> None:
-    clock = Clock()
-    device, asked = make(clock)
+    device, asked, clock = begun()
     upload = built(device, asked)
     assert not any(warnings(device, upload, clock, [(HOUR_S - 1, way) for way in "xyxyxy"]))
     assert warnings(device, upload, clock, [(HOUR_S - 1, "y"), (1.0, "y"), (HOUR_S, "x")]) == [False, True, False]
 
 
 def test_after_one_was_accepted_there_may_be_another_warning(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
+    device, asked, clock = begun(tmp_path)
     upload = built(device, asked)
     assert warnings(device, upload, clock, [(0.0, "x"), (HOUR_S, "x")]) == [False, True]
     device.close()

@@ -132,4 +132,4 @@ def test_a_look_for_a_choice_sticks_in_no_child_that_was_forked_while_sqlite_was
         finally:
             stop.set()
 
-    world.run(host, scaled(8, 40), needs=[unasked])
+    world.run(host, scaled(4, 40), needs=[unasked])

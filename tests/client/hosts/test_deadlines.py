@@ -19,7 +19,7 @@ from dither.device import FILE_NAME
 from dither.device.file import WAIT_S
 from tests.support.hosts import World, flag, forks, has_proc, once, telemetry, until
 from tests.support.keys import write_key
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 
 T = TypeVar("T")
 SLOW_S = 0.2
@@ -36,7 +36,7 @@ def within(seconds: float, call: "Callable[[], T]") -> "T":
 
 @forks
 @has_proc
-@pytest.mark.parametrize("reused", [False, True])
+@pytest.mark.parametrize("reused", thinned([False, True], 1))
 def test_an_app_that_closes_all_descriptors_waits_for_nothing_and_hears_why(world: World, reused: bool) -> None:
     """As one does that becomes a daemon. SQLite would go on with numbers that may be the app's own files by now."""
 

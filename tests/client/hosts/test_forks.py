@@ -35,22 +35,29 @@ HEARD = (True, False) if sys.version_info < (3, 13) else (False,)
 
 
 @forks
-def test_after_an_idle_fork_parent_and_child_record_and_send(world: World) -> None:
+def test_after_an_idle_fork_parent_child_and_grandchild_record_and_send(world: World) -> None:
     def host() -> None:
-        flag(0)
-        assert telemetry.flush(20).sent == 1
+        def grandchild() -> None:
+            flag(2)
+            assert telemetry.flush(20).detail == ""
 
         def child() -> None:
             flag(1)
+            assert our_threads()
             assert telemetry.flush(20).sent == 1
+            assert ended(fork(grandchild)) == [0]
+            flag(3)
             telemetry.close()
 
-        assert ended(fork(child)) == [0]
-        flag(2)
+        flag(0)
         assert telemetry.flush(20).sent == 1
+        assert ended(fork(child)) == [0]
+        flag(4)
+        telemetry.flush(20)
+        assert telemetry.status().waiting == 0
 
     world.run(host)
-    assert world.counted() == world.counted_in_the_end() == once(0, 1, 2)
+    assert world.counted() == world.counted_in_the_end() == once(0, 1, 2, 3, 4)
 
 
 @forks
@@ -92,27 +99,6 @@ def test_an_idle_fork_inherits_nothing_of_the_devices_file(world: World) -> None
 
 
 @forks
-def test_a_fork_of_a_fork_records_too(world: World) -> None:
-    def host() -> None:
-        def grandchild() -> None:
-            flag(2)
-            assert telemetry.flush(20).detail == ""
-
-        def child() -> None:
-            flag(1)
-            assert our_threads()
-            assert ended(fork(grandchild)) == [0]
-            flag(3)
-
-        flag(0)
-        assert ended(fork(child)) == [0]
-        flag(4)
-
-    world.run(host)
-    assert world.counted_in_the_end() == once(0, 1, 2, 3, 4)
-
-
-@forks
 def test_a_device_in_memory_is_the_parents_alone_and_a_child_says_so(world: World) -> None:
     def host() -> None:
         flag(0)
@@ -133,7 +119,7 @@ def test_a_device_in_memory_is_the_parents_alone_and_a_child_says_so(world: Worl
 
 
 @forks
-@pytest.mark.parametrize("hooks", HEARD)
+@pytest.mark.parametrize("hooks", thinned(HEARD, -1))
 def test_a_fork_from_c_leaves_the_child_without_a_device(world: World, hooks: bool) -> None:
     """uWSGI forks so: Python hears of it afterwards, in the child, or not at all. The connection is the parent's."""
 

@@ -38,7 +38,7 @@ OTHER_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.1[2-9]*/bin/python"))
 @forks
 @pytest.mark.slow
 def test_a_fork_finds_no_thread_that_waits_for_its_moment(world: World) -> None:
-    def host() -> None:
+    def host(rounds: int) -> None:
         dither.sending.upload_thread.FORK_WAIT_S = 20  # however busy the machine is
 
         def child() -> None:
@@ -46,52 +46,42 @@ def test_a_fork_finds_no_thread_that_waits_for_its_moment(world: World) -> None:
             flag(1)
             assert our_threads()
 
-        for _ in range(30):
+        for _ in range(rounds):
             flag(0)  # answered but for the first time; it wakes the thread that the last fork ended
             assert our_threads()
             pid = fork(child)
             assert threading.enumerate() == [threading.main_thread()]
             assert ended(pid) == [0]
 
-    world.run(host)
+    world.run(host, scaled(10, 30))
     assert world.counted_in_the_end() == once(0, 1)
 
 
 @forks
 @pytest.mark.slow
 @pytest.mark.parametrize("python", OTHER_PYTHONS, ids=lambda path: path.parts[-3])
-def test_a_later_python_sees_no_fork_among_threads(world: World, python: Path) -> None:
-    """It warns of one, with the exception of a filter that says "error" swallowed: so the text is looked for."""
+def test_a_later_python_sees_no_fork_among_threads_and_nothing_deprecated(world: World, python: Path) -> None:
+    """It warns of a fork, with the exception of a filter that says "error" swallowed: so the text is looked for."""
 
     def host() -> None:
         dither.sending.upload_thread.FORK_WAIT_S = 20
-        for number in range(10):
+        for number in range(5):
             flag(number)
             assert our_threads()
             assert ended(fork(lambda: None)) == [0]
-        assert telemetry.flush(20).sent == 10
+        assert telemetry.flush(20).sent == 5
         threading.Thread(target=time.sleep, args=(0.3,)).start()
         print("now", file=sys.stderr, flush=True)
         ended(fork(lambda: None))
 
     seen = r"now\n.*DeprecationWarning: .*multi-threaded.*\n.*\n"
-    world.run(host, python=python, options=["-W", "always:This process:DeprecationWarning"], stderr=seen)
-    assert world.counted_in_the_end() == once(*range(10))
-
-
-@forks
-@pytest.mark.slow
-@pytest.mark.parametrize("python", OTHER_PYTHONS, ids=lambda path: path.parts[-3])
-def test_a_later_python_finds_nothing_deprecated(world: World, python: Path) -> None:
-    def host() -> None:
-        flag(0)
-        sent = telemetry.flush(20)
-        assert sent.sent == 1, sent
-        assert ended(fork(lambda: flag(1))) == [0]
-        telemetry.close()
-
-    world.run(host, python=python, options=["-W", "error::DeprecationWarning"])
-    assert world.counted_in_the_end() == once(0, 1)
+    world.run(
+        host,
+        python=python,
+        options=["-W", "error::DeprecationWarning", "-W", "always:This process:DeprecationWarning"],
+        stderr=seen,
+    )
+    assert world.counted_in_the_end() == once(*range(5))
 
 
 @forks
@@ -168,7 +158,7 @@ def test_forks_while_another_thread_uses_sqlite_stick_no_child(world: World) -> 
     The threads may be the host's, with databases of its own, or such that start and close telemetry.
     """
 
-    def host() -> None:
+    def host(rounds: int) -> None:
         stop = threading.Event()
 
         def open_and_close() -> None:
@@ -187,13 +177,13 @@ def test_forks_while_another_thread_uses_sqlite_stick_no_child(world: World) -> 
         for target in (open_and_close, start_and_close):
             threading.Thread(target=target, daemon=True).start()
         try:
-            for _ in range(12):
+            for _ in range(rounds):
                 assert ended(fork(child)) == [0]
         finally:
             stop.set()
         flag(0)
 
-    world.run(host)
+    world.run(host, scaled(5, 12))
     assert world.counted_in_the_end() in (once(0), once(0, 1))
 
 
@@ -201,7 +191,7 @@ def test_forks_while_another_thread_uses_sqlite_stick_no_child(world: World) -> 
 def test_a_flush_on_another_thread_is_not_ended_by_a_fork(world: World) -> None:
     def host() -> None:
         def flush() -> None:
-            for number in range(10):
+            for number in range(5):
                 flag(number)
                 sent = telemetry.flush(20)
                 assert sent.waiting == 0, sent
@@ -215,7 +205,7 @@ def test_a_flush_on_another_thread_is_not_ended_by_a_fork(world: World) -> None:
         assert done.is_set()
 
     world.run(host)
-    assert world.counted() == world.counted_in_the_end() == once(*range(10))
+    assert world.counted() == world.counted_in_the_end() == once(*range(5))
 
 
 @forks

@@ -74,7 +74,7 @@ def thread_waits() -> bool:
 
 
 @forks
-@pytest.mark.parametrize("moment", thinned(MOMENTS, 0, 2, 4))
+@pytest.mark.parametrize("moment", thinned(MOMENTS, 0, 4))
 def test_a_signal_handler_that_forks_in_the_middle_of_a_record_costs_the_parent_nothing(
     world: World, moment: str
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_signal_handler_that_forks_in_the_middle_of_a_record_costs_the_parent_
 
 
 @forks
-@pytest.mark.parametrize("moment", thinned(MOMENTS, 1, 3, 5))
+@pytest.mark.parametrize("moment", thinned(MOMENTS, 2, 5))
 def test_a_child_that_returns_into_the_parents_record_undoes_nothing(world: World, moment: str) -> None:
     """It comes back from a signal handler into a transaction that is its parent's, who has gone on since."""
 

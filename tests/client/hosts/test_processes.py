@@ -16,8 +16,10 @@ from tests.support.soaking import thinned
 
 @forks
 @pytest.mark.slow
-@pytest.mark.parametrize("method", thinned(["fork", "spawn", "forkserver"], 0, 1))
+@pytest.mark.parametrize("method", thinned(["fork", "spawn", "forkserver"], 0))
 def test_processes_of_multiprocessing_are_one_device(world: World, method: str) -> None:
+    """A process that is spawned is in test_systems.py, too."""
+
     def host(method: str) -> None:
         context: Any = multiprocessing.get_context(method)
         flag(0)

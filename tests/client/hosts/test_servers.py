@@ -91,8 +91,9 @@ MATRIX = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "preload"), thinned(MATRIX, 6, 7), ids=str)
+@pytest.mark.parametrize(("kind", "preload"), thinned(MATRIX, 6), ids=str)
 def test_under_gunicorn_a_flush_in_a_request_is_over_in_time(kind: str, preload: list[str], world: World) -> None:
+    """Workers of uvicorn are in test_framework_examples.py, too."""
     world.delay_s = 2.0
     program = installed(world, "site_asgi" if "uvicorn" in kind else "site_wsgi")
     log = world.directory.with_name("log")
@@ -135,7 +136,7 @@ def uwsgi(program: Path, *options: str) -> Iterator[tuple["subprocess.Popen[byte
                     os.kill(worker, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("options", thinned([["--master"], ["--master", "--lazy-apps"], []], 0, 1), ids=" ".join)
+@pytest.mark.parametrize("options", thinned([["--master"], ["--master", "--lazy-apps"], []], 0), ids=" ".join)
 def test_under_uwsgi_each_worker_is_the_device_with_lazy_apps_or_without(options: list[str], world: World) -> None:
     """It forks in C, and Python hears of it when the app is called."""
     world.delay_s = 2.0

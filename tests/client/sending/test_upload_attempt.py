@@ -11,7 +11,7 @@ from dither.sending.transport import Answer, Outcome
 from dither.sending.upload_thread import BACKOFF_MAX_S, BACKOFF_S, Sender
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
-from tests.support.devices import make, record
+from tests.support.devices import begun, make, record
 
 KEPT = Answer(Outcome.KEPT, "503 unavailable")
 UNREACHED = Answer(Outcome.KEPT, "no answer (ConnectionError)", connected=False)
@@ -40,8 +40,7 @@ class Scripted:
 
 
 def one_report(directory: Path | None = None) -> tuple[Device, Registry, Clock]:
-    clock = Clock()
-    device, asked = make(clock, directory)
+    device, asked, clock = begun(directory)
     record(device, asked)
     return device, asked, clock
 

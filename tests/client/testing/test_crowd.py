@@ -16,18 +16,18 @@ def bits(seed: int) -> RandBits:
 
 
 def test_each_share_lies_within_its_interval_widened_to_one_miss_in_a_million() -> None:
-    answers = ["a"] * 300 + ["b"] * 600 + ["elsewhere"] * 100
+    answers = ["a"] * 180 + ["b"] * 360 + ["elsewhere"] * 60
     for share in ask_crowd(new_metric("choice", values=["a", "b", "c"], epsilon=3.0), answers, bits(1)):
         true = {"a": 0.3, "b": 0.6, "c": 0.0, "other": 0.1}[share.value]
         assert abs(share.estimate - true) < 5 * share.std_error
 
 
 def test_of_a_flag_yes_alone_is_told_and_a_hidden_one_says_none() -> None:
-    (yes,) = ask_crowd(new_metric("flag", epsilon=2), [True] * 150 + [False] * 150, bits(2))
+    (yes,) = ask_crowd(new_metric("flag", epsilon=2), [True] * 120 + [False] * 120, bits(2))
     assert yes.value == "yes"
     assert abs(yes.estimate - 0.5) < 5 * yes.std_error
     hidden = new_metric("flag", epsilon=2, presence="hidden")
-    shares = {share.value: share for share in ask_crowd(hidden, [True] * 300, bits(3))}
+    shares = {share.value: share for share in ask_crowd(hidden, [True] * 240, bits(3))}
     assert list(shares) == ["yes", "none"]
     assert abs(shares["yes"].estimate - 1) < 5 * shares["yes"].std_error + 0.05
     assert abs(shares["none"].estimate) < 5 * shares["none"].std_error

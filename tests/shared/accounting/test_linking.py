@@ -64,7 +64,7 @@ SMALL: list[tuple[Mechanism, int]] = [
     (MemoizedTwoLevel.for_epsilon(PrivSet.for_weight(3, 2, 2, E2), E1), 1),
     (MemoizedUnary.for_epsilon(OUE.for_epsilon(3, E3), E1), 1),
     (MemoizedUnary.for_epsilon(SUE.for_epsilon(3, E3), E1), 2),
-    *((RAPPOR.for_epsilon(k, 1, E1, E3), m) for k, m in ((2, 1), (2, 8), (4, 1))),
+    *((RAPPOR.for_epsilon(k, 1, E1, E3), m) for k, m in ((2, 1), (2, 4), (4, 1))),
     (GRR.for_epsilon(3, E1), 8),
 ]
 

@@ -98,7 +98,7 @@ def test_levels_can_be_searched_and_verification_has_about_three_tenths(name: st
 
 
 @pytest.mark.parametrize("name", ALPHABETS)
-@settings(max_examples=scaled(25, 100))
+@settings(max_examples=scaled(10, 100))
 @given(text=st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), st.sampled_from(TEXTS)))
 def test_what_is_read_is_the_text_or_its_start(name: str, text: str) -> None:
     coded = alphabet(name)
@@ -124,7 +124,7 @@ def test_what_is_no_text_can_be_coded(name: str) -> None:
 def test_any_bits_are_a_start_that_a_device_writes_or_refused(name: str) -> None:
     coded, draw = alphabet(name), random.Random(1)
     possible = 0
-    for _ in range(1_000):
+    for _ in range(scaled(300, 1_000)):
         length = draw.choice((18, 34, 66))
         prefix = draw.getrandbits(length)
         start = read_prefix(prefix, length, alphabet=coded)
@@ -136,7 +136,7 @@ def test_any_bits_are_a_start_that_a_device_writes_or_refused(name: str) -> None
             for part, more in list(coded.codes_in(start.typed))[:-1]:
                 code, filled = code << more | part, filled + more
             assert prefix >> length - filled == code
-    assert possible > 100
+    assert possible > 30
 
 
 @pytest.mark.parametrize("name", COMMON)

@@ -197,7 +197,7 @@ def test_what_no_device_says_is_told_apart(casefold: bool, said: bool) -> None:
 def test_a_text_is_said_if_and_only_if_a_device_reads_it_as_that_text(casefold: bool) -> None:
     domain = Coded("site", LAYOUT.levels, casefold=casefold)
     said = 0
-    for text in texts(6, scaled(5_000, 500_000)):
+    for text in texts(6, scaled(2_500, 500_000)):
         typed = text.encode("utf-8", "replace")
         read = KIND.read(typed.decode(), domain)
         assert domain.is_reportable(typed) == (read == typed.decode()), ascii(text)
@@ -205,4 +205,4 @@ def test_a_text_is_said_if_and_only_if_a_device_reads_it_as_that_text(casefold: 
         if domain.is_reportable(typed):
             said += 1
             assert all(domain.may_begin(typed[:place]) for place in range(len(typed) + 1))
-    assert said > 100
+    assert said > 50
