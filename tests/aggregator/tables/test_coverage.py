@@ -11,7 +11,7 @@ from dither_aggregator.analysis.tables.pairs import CellTable
 from tests.benchmarks.tables.coverage import COVERAGE, NOTHING, Case, Floats, Held, aims_missed, measure
 from tests.support.soaking import scaled, thinned
 
-SEEDS = scaled(34, 80)
+SEEDS = scaled(26, 80)
 SIGMAS = float(t.isf(3e-7, SEEDS - 1))
 """Two-sided, the t law of so many seeds passes them with probability 6e-7."""
 
@@ -41,7 +41,9 @@ def case_of(name: str) -> Case:
     "name",
     thinned(
         ["pairs of four", "2 x 2, seven", "a mean by 5", "PGR 3", "GRR 7 x 5", "subset selection 5", "product 2 x 3"],
-        *range(4),
+        1,
+        2,
+        3,
     ),
 )
 def test_intervals_of_readings_hold(name: str) -> None:
