@@ -11,41 +11,12 @@ from dither_shared.registry import Registry
 from tests.support.stores import Place, append, balance, body_in, fold_all, seal_all
 
 
-def test_a_day_seals_when_it_is_over_and_nothing_of_it_is_pending(place: Place, store: Store, asked: Registry) -> None:
-    assert store.seal(0) == place.day(-1)
-    append(store, body_in(store, 0, asked, {"dark": [1]}))
-    assert store.seal(0) == place.day(-1)
-    place.travel(1)
-    assert store.seal(0) == place.day(-1)
-    fold_all(store)
-    assert store.seal(0) == place.day()
-    assert store.seal(0) == place.day()
-    assert store.status()[0].sealed == place.day()
-    place.travel(3)
-    assert store.seal(0) == place.day(3)
-
-
 def test_a_late_entry_holds_only_its_own_day_and_later_ones(place: Place, store: Store, asked: Registry) -> None:
     place.travel(2)
     append(store, body_in(store, 0, asked, {"dark": [1]}))
     place.travel(2)
     append(store, body_in(store, 0, asked, {"dark": [1]}))
     assert store.seal(0) == place.day(1)
-
-
-def test_nothing_enters_a_sealed_day(place: Place, store: Store, asked: Registry) -> None:
-    """The clock is set back after the day was sealed: what comes counts on the day after it."""
-    append(store, body_in(store, 0, asked, {"dark": [1]}))
-    fold_all(store)
-    place.travel(1)
-    assert store.seal(0) == place.day()
-    place.travel(-1)
-    append(store, body_in(store, 0, asked, {"dark": [1]}))
-    append(place.open(), body_in(store, 0, asked, {"dark": [1]}))
-    fold_all(store)
-    plan = asked.metrics["dark"].plan
-    assert [store.tally(plan, place.day(day)).n for day in (0, 1)] == [1, 2]
-    assert store.seal(0) == place.day()
 
 
 def test_an_empty_store_closes_its_days_too(place: Place, store: Store) -> None:

@@ -10,7 +10,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.store.records import Quarantined
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
-from tests.support.stores import Place, append, balance, body_in, body_of, fold_all, seal_all
+from tests.support.stores import Place, append, balance, body_in, fold_all, seal_all
 
 POISON = b"\x03\x03\x03"
 
@@ -76,26 +76,6 @@ def test_what_is_replayed_and_still_poison_is_quarantined_again(store: Store, he
     assert balance(store) == (5, 2, 0, 3)
 
 
-def test_what_is_replayed_on_a_later_day_counts_on_it(
-    place: Place, store: Store, asked: Registry, held: Quarantined, poisonous: pytest.MonkeyPatch
-) -> None:
-    """The quarantine does not hold the seal; the replayed reports leave the sealed day's ledger in the same step."""
-    place.travel(2)
-    seal_all(store)
-    assert store.sealed() == place.day(1)
-    poisonous.undo()
-    assert store.replay(held.id)
-    color = asked.metrics["color"].plan
-    rows = {row.epoch: row for row in store.ledger() if row.metric == "color"}
-    first, later = rows[place.day().isoformat()], rows[place.day(2).isoformat()]
-    assert (first.accepted, first.folded, first.pending, first.quarantined) == (1, 1, 0, 0)
-    assert (later.accepted, later.folded, later.pending, later.quarantined) == (3, 0, 3, 0)
-    fold_all(store)
-    assert [store.tally(color, place.day(day)).n for day in (0, 2)] == [1, 3]
-    assert store.epochs(color) == [place.day(2), place.day()]
-    assert balance(store) == (5, 5, 0, 0)
-
-
 def test_an_epoch_that_only_had_what_was_replayed_is_no_epoch_any_more(
     place: Place, store: Store, asked: Registry, poisonous: pytest.MonkeyPatch
 ) -> None:
@@ -116,20 +96,10 @@ def test_a_replay_holds_the_seal_of_its_new_day(
     assert store.sealed() == place.day(-1)
 
 
-def test_what_is_dropped_stays_counted_as_quarantined(store: Store, held: Quarantined) -> None:
-    assert store.drop(held.id)
-    assert store.quarantined() == []
-    assert balance(store) == (5, 2, 0, 3)
-    assert sum(row.dropped for row in store.ledger()) == 3
-    assert not store.drop(held.id)
-    assert not store.replay(held.id)
-    assert sum(row.dropped for row in store.ledger()) == 3
-
-
-@pytest.mark.parametrize("id_", ["", "0", "0-", "-1", "0-99", "99-1", "0-1-1", "a-1", "0-x", "0-²", "0--1", " 0-1"])
-def test_an_id_that_there_is_not_is_not_there(store: Store, held: Quarantined, id_: str) -> None:
-    assert not store.replay(id_)
-    assert not store.drop(id_)
+def test_an_id_that_there_is_not_is_not_there(store: Store, held: Quarantined) -> None:
+    for id_ in ("", "0", "0-", "-1", "0-99", "99-1", "0-1-1", "a-1", "0-x", "0-²", "0--1", " 0-1"):
+        assert not store.replay(id_), id_
+        assert not store.drop(id_), id_
     assert len(store.quarantined()) == 1
 
 
@@ -147,11 +117,3 @@ def test_a_group_is_replayed_or_dropped_once(place: Place, store: Store, held: Q
         thread.join()
     assert sorted(done) == [False] * 7 + [True]
     assert balance(store)[0] == 5
-
-
-def test_a_copy_of_what_is_quarantined_is_a_copy(store: Store, asked: Registry, poisonous: pytest.MonkeyPatch) -> None:
-    body = body_of(asked, {"color": [3, 3, 3]})
-    append(store, body)
-    fold_all(store)
-    assert append(store, body).duplicate
-    assert balance(store) == (3, 0, 0, 3)
