@@ -11,14 +11,11 @@ import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 
 from dither_aggregator.analysis.functional import Functionals
-from dither_aggregator.publishing import releases
 from dither_aggregator.publishing.releases import read
 from dither_aggregator.publishing.site import about, documents_in, render, verify, write
-from dither_aggregator.store.release_ledger import seal
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
 from dither_shared.releases import ReleaseNoise
-from dither_shared.rng import keyed_rng
 from tests.support.aggregators import dither, sqlite_store
 from tests.support.browsing import AXE, CONTRAST_MIN, LOOK
 from tests.support.clocks import DAY_S, Clock
@@ -31,7 +28,6 @@ from tests.support.releases import (
     ISSUE,
     MONTHS,
     PUBLISHED,
-    SECRET,
     TODAY,
     URL,
     documents,
@@ -211,44 +207,3 @@ def test_the_commands_publish_and_verify(tmp_path: Path) -> None:
     assert "every file is what" in dither("verify", site).stdout
     (site / "index.html").unlink()
     assert dither("verify", site).returncode == 1
-
-
-def test_without_the_noise_in_the_errors_intervals_would_not_hold() -> None:
-    plan = published('mechanism = "pgr"', values=NAMES[:56]).metrics["color"].plan
-    rng, missed, told = np.random.default_rng(8), 0, 0
-    for _ in range(5):
-        release, _ = release_of(plan, people_of(plan, 20_000), rng, reports=9)
-        counts = np.array(release.counts)
-        blind = Functionals(pure(plan), counts, 20_000, 1)
-        for place in range(len(plan.values)):
-            weights = np.zeros(len(plan.values))
-            weights[place] = 1.0
-            ends = blind.interval(weights, 0.05)
-            assert ends
-            truth = people_of(plan, 20_000)[place] / 20_000
-            missed, told = missed + (not ends[0] <= truth <= ends[1]), told + 1
-    assert missed / told > 0.1
-
-
-def test_all_that_is_told_is_told_by_noisy_counts() -> None:
-    """Two raw tallies, whose noisy counts are the same, are told alike: n, "too few", what stands out, each file."""
-    registry = published(values=("red", "green"))
-    plan, rng = registry.metrics["color"].plan, np.random.default_rng(2)
-    release, raw = release_of(plan, np.array([40, 30, 2]), rng, micro=100_000)
-    assert raw.sum() == 72
-    assert read(release).n == sum(release.counts or ()) != 72
-    document = {**release.published(), "seal": seal(release, SECRET)}
-    assert f"about {read(release).n}" in render(about(registry, TODAY), [document])["color/index.html"].decode()
-    assert set(document) == {
-        *("metric", "question", "plan", "window", "first", "micro", "reports", "repeats", "counts", "seal")
-    }
-
-
-def test_noise_on_each_count_is_its_own() -> None:
-    """The noise that is drawn of a seed has the law's variance, and no count has another one's."""
-    rng = keyed_rng(SECRET, b"trial")
-    scale = ReleaseNoise(1_000_000, 1, 3).scale
-    made = np.array([releases.discrete_laplace(scale, rng) for _ in range(20_000)])
-    law = ReleaseNoise(1_000_000, 1, 3).variance
-    assert made.var() == pytest.approx(law, rel=5 * np.sqrt(5 / 20_000))  # a Laplace kurtosis of 6
-    assert abs(np.corrcoef(made[:-1], made[1:])[0, 1]) < 5 / np.sqrt(20_000)

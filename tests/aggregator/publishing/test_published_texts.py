@@ -10,15 +10,13 @@ import pytest
 
 from dither_aggregator.analysis import released
 from dither_aggregator.analysis.released import released_counts
-from dither_aggregator.counting.folding import Counts, fold_cells
+from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.counting.supports import hyperplanes_through
 from dither_aggregator.publishing import releases
-from dither_aggregator.publishing import site as site_module
-from dither_aggregator.publishing.releases import PublishedReading, read
+from dither_aggregator.publishing.releases import read
 from dither_aggregator.publishing.site import publish_to, verify
-from dither_aggregator.store import SQLiteStore, StoreError
+from dither_aggregator.store import StoreError
 from dither_aggregator.store.release_ledger import Release, seed_of
-from dither_shared import releases as shared
 from dither_shared.domains import OTHER, Hashed
 from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import PGR, choose
@@ -101,12 +99,6 @@ def test_published_intervals_of_texts_hold(names: tuple[str, ...], reports: int,
     assert 0.94 - spread <= held / told <= 0.97 + spread
 
 
-def test_without_the_noise_in_the_errors_intervals_would_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(released._Supports, "of_noise", np.zeros(len(NAMES)))
-    held, told = share_held([(seed, reading_of(seed, reports=9)) for seed in range(3)])
-    assert held / told < 0.85
-
-
 def test_a_heavy_text_beside_the_list_is_found_in_no_row() -> None:
     """Without the test of rows it would: listed texts that nobody has would stand out where they meet it."""
     one, rng = texts(0), np.random.default_rng(5)
@@ -172,13 +164,6 @@ def test_a_device_is_told_by_no_more_than_epsilon(neighbours: Neighbours) -> Non
     assert neighbours.entry.names == ("red", OTHER)
     bound = neighbours.audit(3_000, ALPHA)
     assert 0.3 * neighbours.entry.epsilon <= bound <= neighbours.entry.epsilon
-
-
-def test_noise_for_one_count_alone_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a report of a text moves several counts, and the noise is scaled as if it moved one."""
-    monkeypatch.setattr(shared, "most_named", lambda plan, names: 0)
-    found = Neighbours.of(tmp_path, FEW, OTHERS, worst()[1])
-    assert found.audit(2_000, ALPHA) > 1.5 * found.entry.epsilon
 
 
 def test_the_list_is_part_of_what_noise_is_drawn_for(neighbours: Neighbours) -> None:
@@ -247,35 +232,6 @@ def test_too_few_reports_tell_nothing() -> None:
     width = counts_of(plan.cells, NAMES)
     assert read(release_of(plan, [3] * width, NAMES)).too_few
     assert read(release_of(plan, [-3] * width, NAMES)).too_few
-
-
-@pytest.mark.parametrize("planted", [False, True], ids=["sound", "texts are named by raw counts"])
-def test_two_stores_with_the_same_noisy_counts_give_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: bool
-) -> None:
-    raw: list[Counts] = []
-    noisy = tuple(ROWS * [5_000, 900, 700, 600, 500, 600])
-
-    def seen(counts: Counts, *_: object) -> tuple[int, ...]:
-        raw.append(counts)
-        return noisy
-
-    def named_by_raw(release: Release) -> PublishedReading:
-        reading = read(release)
-        return replace(reading, rows=[row for row in reading.rows if row.value != "red" or raw[-1][1] > 2])
-
-    monkeypatch.setattr(SQLiteStore, "signing_secret", lambda self, purpose: b"both stores have it " + purpose)
-    monkeypatch.setattr(releases, "noisy", seen)
-    if planted:
-        monkeypatch.setattr(site_module, "read", named_by_raw)
-    sites = []
-    for name, devices in (("without", OTHERS), ("with", [*OTHERS, worst()[1]])):
-        with week_of(tmp_path / name / "data", REGISTRY, devices) as store:
-            publish_to(tmp_path / name / "site", store, REGISTRY)
-        top = tmp_path / name / "site"
-        sites.append({path.relative_to(top): path.read_bytes() for path in top.rglob("*") if path.is_file()})
-    assert (raw[0] != raw[1]).any()
-    assert (sites[0] != sites[1]) == planted
 
 
 def test_a_list_that_changes_after_the_charge_is_not_what_is_drawn(

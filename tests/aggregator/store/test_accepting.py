@@ -1,6 +1,7 @@
 """Both stores take each upload once, answer its copies alike, and count it on a day that never goes back."""
 
 import json
+import threading
 from datetime import date
 
 from dither_aggregator.store import Receipt, Store
@@ -117,6 +118,36 @@ def test_a_copy_of_which_nothing_is_acceptable_any_more_is_a_copy(store: Store, 
 
 
 # Days.
+
+
+def test_one_upload_from_many_threads_is_taken_once(store: Store, asked: Registry) -> None:
+    body = body_of(asked, {"dark": [1, 0, 1]})
+    receipts: list[Receipt] = []
+
+    def send() -> None:
+        for _ in range(5):
+            receipts.append(append(store, body))
+
+    _run_all(send, 8)
+    assert sorted(receipt.duplicate for receipt in receipts) == [False] + [True] * 39
+    assert balance(store) == (3, 0, 3, 0)
+
+
+def _run_all(work: object, number: int) -> None:
+    failed: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()  # type: ignore[operator]
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=guarded) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
 
 
 def test_a_clock_that_leaps_ahead_and_back_forgets_nothing(place: Place, store: Store, asked: Registry) -> None:

@@ -19,6 +19,21 @@ def test_a_late_entry_holds_only_its_own_day_and_later_ones(place: Place, store:
     assert store.seal(0) == place.day(1)
 
 
+def test_nothing_enters_a_sealed_day(place: Place, store: Store, asked: Registry) -> None:
+    """The clock is set back after the day was sealed: what comes counts on the day after it."""
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    fold_all(store)
+    place.travel(1)
+    assert store.seal(0) == place.day()
+    place.travel(-1)
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    append(place.open(), body_in(store, 0, asked, {"dark": [1]}))
+    fold_all(store)
+    plan = asked.metrics["dark"].plan
+    assert [store.tally(plan, place.day(day)).n for day in (0, 1)] == [1, 2]
+    assert store.seal(0) == place.day()
+
+
 def test_an_empty_store_closes_its_days_too(place: Place, store: Store) -> None:
     place.travel(5)
     seal_all(store)

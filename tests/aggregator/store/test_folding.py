@@ -1,6 +1,7 @@
 """Both stores fold each report once: a counter that is late, doubled or overtaken changes nothing."""
 
 import random
+import threading
 import tracemalloc
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,13 +12,13 @@ import pytest
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store import Store, StoreError, contract
-from dither_aggregator.store.records import LogRead, Poison, Segment, fold_read, pack_counts
+from dither_aggregator.store.records import LogRead, Poison, Segment, fold_read, pack_counts, sum_segments
 from dither_aggregator.store.redis import redis_store as redis_data
 from dither_aggregator.store.sqlite import sqlite_store as sqlite_data
 from dither_shared.registry import Registry
 from tests.support.registries import registry
 from tests.support.soaking import scaled, thinned
-from tests.support.stores import Place, append, balance, body_in, body_of, fold_all
+from tests.support.stores import Place, append, balance, body_in, body_of, fold_all, parsed
 
 Result = TypeVar("Result")
 
@@ -126,6 +127,17 @@ def test_a_zombie_changes_nothing_however_long_it_slept(place: Place, store: Sto
     assert balance(store) == (39, 39, 0, 0)
 
 
+@pytest.mark.usefixtures("small_reads")
+def test_a_zombie_changes_nothing_among_uploads_of_one_batch(place: Place, store: Store, asked: Registry) -> None:
+    store.append([parsed(store, body_in(store, 0, asked, {"dark": [1]})) for _ in range(8)])
+    asleep = store.read_log(0)
+    assert store.fold(0)
+    assert not store.commit_fold(0, asleep, *count(store, asleep))
+    fold_all(store)
+    assert store.tally(asked.metrics["dark"].plan, place.day()).n == 8
+    assert balance(store) == (8, 8, 0, 0)
+
+
 def test_what_arrives_between_read_and_commit_stays_in_the_log(place: Place, store: Store, asked: Registry) -> None:
     expected = fill(store, asked, 3, shard=0)
     read = store.read_log(0)
@@ -145,6 +157,60 @@ def test_a_commit_of_nothing_moves_nothing(store: Store, asked: Registry) -> Non
 
 
 # Reports that cannot be counted.
+
+
+@pytest.mark.usefixtures("small_reads")
+def test_many_counters_at_once_count_once(place: Place, store: Store, asked: Registry) -> None:
+    expected = fill(store, asked, 40)
+    failed: list[BaseException] = []
+
+    def work(mine: Store) -> None:
+        try:
+            while mine.backlog():
+                for shard in range(mine.shards):
+                    mine.fold(shard)
+                    mine.compact(shard)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(one,)) for one in (store, store, store, place.open(), place.open())]
+    expected += fill(store, asked, 5)
+    for thread in threads:
+        thread.start()
+    expected += fill(store, asked, 30, seed=2)
+    for thread in threads:
+        thread.join()
+    assert not failed
+    fold_all(store)
+    assert colors(place, store, asked) == expected.tolist()
+    assert balance(store) == (225, 225, 0, 0)
+
+
+@pytest.mark.usefixtures("small_reads")
+def test_compaction_does_not_lose_a_segment_that_comes_meanwhile(place: Place, store: Store, asked: Registry) -> None:
+    expected = fill(store, asked, 6, shard=0)
+    fold_all(store)
+    plan = store.stored(asked.metrics["color"].plan).id
+    old = store.segments(0, plan, place.day())
+    expected += fill(store, asked, 3, seed=2, shard=0)
+    fold_all(store)
+    assert store.replace_segments(0, old, sum_segments(old))
+    segments = store.segments(0, plan, place.day())
+    assert [(one.low, one.high, one.n) for one in segments] == [(0, 6, 18), (6, 8, 6), (8, 9, 3)]
+    assert colors(place, store, asked) == expected.tolist()
+
+
+@pytest.mark.usefixtures("small_reads")
+def test_a_compaction_that_was_overtaken_changes_nothing(place: Place, store: Store, asked: Registry) -> None:
+    expected = fill(store, asked, 6, shard=0)
+    fold_all(store)
+    plan = store.stored(asked.metrics["color"].plan).id
+    old = store.segments(0, plan, place.day())
+    assert store.replace_segments(0, old[:2], sum_segments(old[:2]))
+    assert not store.replace_segments(0, old, sum_segments(old))
+    assert not store.replace_segments(0, old[:2], sum_segments(old[:2]))
+    assert len(store.segments(0, plan, place.day())) == 2
+    assert colors(place, store, asked) == expected.tolist()
 
 
 def spoil(place: Place, reports: bytes, instead: bytes) -> None:

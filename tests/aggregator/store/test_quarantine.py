@@ -96,6 +96,16 @@ def test_a_replay_holds_the_seal_of_its_new_day(
     assert store.sealed() == place.day(-1)
 
 
+def test_what_is_dropped_stays_counted_as_quarantined(store: Store, held: Quarantined) -> None:
+    assert store.drop(held.id)
+    assert store.quarantined() == []
+    assert balance(store) == (5, 2, 0, 3)
+    assert sum(row.dropped for row in store.ledger()) == 3
+    assert not store.drop(held.id)
+    assert not store.replay(held.id)
+    assert sum(row.dropped for row in store.ledger()) == 3
+
+
 def test_an_id_that_there_is_not_is_not_there(store: Store, held: Quarantined) -> None:
     for id_ in ("", "0", "0-", "-1", "0-99", "99-1", "0-1-1", "a-1", "0-x", "0-²", "0--1", " 0-1"):
         assert not store.replay(id_), id_
