@@ -12,7 +12,8 @@ from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.document_kinds import DayMark, Retention
-from dither_aggregator.store.dump import Identity, SeenRecord, ShardRecord, TallyRecord
+from dither_aggregator.store.dump import Identity, Record, SeenRecord, ShardRecord, TallyRecord
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.records import Final, RefusedCount, RefusedKey
 from dither_aggregator.store.restoring import fill, restore
 from dither_shared.registry import Registry
@@ -20,7 +21,7 @@ from dither_shared.shapes import ReportShape
 from tests.aggregator.store.conftest import KINDS, place_of
 from tests.support.registries import registry
 from tests.support.soaking import thinned
-from tests.support.stores import Place, answer, append, body_of, fold_all, seal_all
+from tests.support.stores import Place, answer, append, balance, body_of, fold_all, seal_all
 
 TEXT = b"0123456789abcdef0123" + b"fedcba98765432100000"
 """The text of a key."""
@@ -140,6 +141,30 @@ def test_a_copy_is_the_same(lived: Store, place: Place, target: Place, asked: Re
     assert _held(copy) == _held(lived)
     assert copy.trouble() == {}
     assert copy.integrity() == []
+
+
+def test_a_dump_is_of_one_instant(place: Place, store: Store, asked: Registry, target: Place) -> None:
+    """What is folded and sent while it is read is in it as a whole, or not at all: a shard at a time in Redis."""
+    before = [body_of(asked, {"color": [number % 4], "dark": [1, 0]}) for number in range(12)]
+    for body in before:
+        append(store, body)
+    copy = target.begin(store.app)
+    restore(copy, beside(place.open(), asked, store.dump()))
+    target.travel(0)
+    assert list(check(copy)) == []
+    fold_all(copy)
+    accepted, folded, pending, _ = balance(copy)
+    assert (folded, pending) == (accepted, 0)
+    assert folded == sum(copy.tally(item.plan, day).n for item in copy.plans() for day in copy.epochs(item.plan)) >= 36
+    assert all(append(copy, body).duplicate for body in before)
+
+
+def beside(store: Store, asked: Registry, records: Iterator[Record]) -> Iterator[Record]:
+    """Yield records, and append and fold behind each."""
+    for record in records:
+        yield record
+        append(store, body_of(asked, {"color": [1]}))
+        fold_all(store)
 
 
 def test_a_copy_remembers_for_as_long_as_the_source(
