@@ -25,7 +25,7 @@ CLUSTERED = (
     *("test_a_copy_is_the_same", "test_a_day_is_erased_in_every_shard", "test_what_is_replayed_is_counted"),
 )
 ABOVE = ("test_administering.py", "test_release_ledger.py", "test_marks.py")
-"""What these test is above the store's contract, which others hold on all kinds: `make test` tries it on one."""
+"""They test more than the store's contract, which others hold on all kinds: `make test` tries these on one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

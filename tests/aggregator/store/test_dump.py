@@ -144,7 +144,7 @@ def test_a_copy_is_the_same(lived: Store, place: Place, target: Place, asked: Re
 
 
 def test_a_dump_is_of_one_instant(place: Place, store: Store, asked: Registry, target: Place) -> None:
-    """What is folded and sent while it is read is in it as a whole, or not at all: a shard at a time in Redis."""
+    """Uploads that come and are folded while it is read are whole in it, or not in it: a shard at a time in Redis."""
     before = [body_of(asked, {"color": [number % 4], "dark": [1, 0]}) for number in range(12)]
     for body in before:
         append(store, body)
