@@ -75,6 +75,11 @@ def test_it_is_never_below_enumeration(d: int, n: int, epsilon_of_report: str, e
     assert upper <= shown * 1.01
 
 
+def test_figures_that_are_too_small_would_be_caught() -> None:
+    """A formula in use, the "variation ratio", says .003093 for three values and six devices at epsilon .8."""
+    assert exact_delta(GRR.for_epsilon(3, Decimal(1)), 6, 0.8) == pytest.approx(0.006628, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("mechanism", "known"),
     thinned(

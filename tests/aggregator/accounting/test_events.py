@@ -95,6 +95,21 @@ def test_of_disjoint_devices_the_largest_loss_counts() -> None:
     assert micro_epsilon(ratio(*seen)) == event.micro == 2 * MICRO
 
 
+def test_basic_composition_in_place_of_parallel_would_be_caught() -> None:
+    """It is a bound still, but not the least one; and parallel in place of basic is none."""
+    parts = (Outputs(MICRO, 1), Outputs(2 * MICRO, 1))
+    assert (OneOf(parts).micro, AllOf(parts).micro) == (2 * MICRO, 3 * MICRO)
+    mechanisms = [GRR.for_epsilon(2, E1), GRR.for_epsilon(2, E2)]
+    seen = [together(*(law(one, (answer,)) for one in mechanisms)) for answer in (0, 1)]
+    assert micro_epsilon(ratio(*seen)) > OneOf(parts).micro
+
+
+def test_a_part_that_depends_on_the_answer_would_be_caught() -> None:
+    mechanisms = [GRR.for_epsilon(2, E1), GRR.for_epsilon(2, E2)]
+    seen = [{10 * answer + y: one for y, one in law(mechanisms[answer], (answer,)).items()} for answer in (0, 1)]
+    assert not seen[0].keys() & seen[1].keys()  # its loss has no end
+
+
 def test_trees_are_computed_from_their_leaves() -> None:
     light, heavy = Outputs(MICRO, 3), Outputs(2 * MICRO, 1)
     tree = AllOf((light, OneOf((heavy, AllOf((light, light))))))

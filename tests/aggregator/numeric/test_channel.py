@@ -97,6 +97,14 @@ def test_merging_outputs_that_are_alike_loses_nothing(stored: StoredPlan, monkey
     assert one.covariance == pytest.approx(other.covariance, rel=1e-6, abs=1e-12)
 
 
+def test_columns_in_the_wrong_order_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bug: cohorts ask from the highest step down."""
+    truth, right = spread(places_of(MEMO.plan)), channel_module.law_by_place
+    monkeypatch.setattr(channel_module, "law_by_place", lambda plan, mechanism, cell: right(plan, mechanism, 7 - cell))
+    monkeypatch.setattr(channel_module, "_laws", channel_module._laws.__wrapped__)
+    assert np.abs(fit(expected(MEMO, truth)).raw - truth).max() > 0.01
+
+
 @pytest.mark.parametrize("ranges", [6, 7, 8, 9, 10, 16, 20, 31, 50, 62, 73, 75])
 def test_bars_join_as_many_ranges_each_and_more_reports_never_join_more(ranges: int) -> None:
     """A bar that joined more ranges than its neighbour would be higher for that alone."""

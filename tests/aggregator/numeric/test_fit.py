@@ -47,6 +47,12 @@ def test_least_squares_is_unbiased_where_counts_are_few(stored: StoredPlan, draw
     assert strays(fits(stored, truth, 3_000, draws), truth) < sigmas
 
 
+def test_the_likeliest_shares_in_the_place_of_unbiased_ones_would_be_caught() -> None:
+    truth = spread(places_of(FRESH.plan))
+    found = [replace(each, raw=each.shares) for each in fits(FRESH, truth, 3_000, 300)]
+    assert strays(found, truth) > SIGMAS
+
+
 @pytest.mark.parametrize(
     ("buckets", "epsilon", "n", "caught"),
     thinned([(32, "2", 20_000, False), (32, "4", 20_000, False), (256, "4", 3_000, True)], 0, 2),

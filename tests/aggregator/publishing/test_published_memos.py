@@ -24,6 +24,7 @@ from tests.support.registries import registry_text
 from tests.support.releases import WEEKLY, Device, Neighbours, drawn, week_of
 from tests.support.soaking import thinned
 
+ALPHA = 1e-6
 DAYS, ROUNDS = 7, 24
 NAMES = (*LISTED, OTHER)
 
@@ -102,7 +103,9 @@ DEVICE: Device = [(day, 4) for day in range(DAYS)]
 def test_a_device_that_repeats_its_memo_each_day_is_covered(tmp_path: Path) -> None:
     found = Neighbours.of(tmp_path, memo_registry(), OTHERS, DEVICE)
     moved = found.with_it - found.without
-    assert moved.sum() == moved.max() == found.entry.reports == found.entry.noise.scale == DAYS
+    assert moved.sum() == moved.max() == found.entry.reports == DAYS
+    bound = found.audit(400, ALPHA)
+    assert 0 < bound <= found.entry.epsilon
 
 
 def test_a_site_of_memos_is_what_its_documents_make_of_it(tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 
 from dither_aggregator.analysis.functional import Functionals
+from dither_aggregator.publishing import releases
 from dither_aggregator.publishing.releases import read
 from dither_aggregator.publishing.site import about, documents_in, render, verify, write
+from dither_aggregator.store.release_ledger import seal
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
 from dither_shared.releases import ReleaseNoise
+from dither_shared.rng import keyed_rng
 from tests.support.aggregators import dither, sqlite_store
 from tests.support.browsing import AXE, CONTRAST_MIN, LOOK
 from tests.support.clocks import DAY_S, Clock
@@ -28,6 +31,7 @@ from tests.support.releases import (
     ISSUE,
     MONTHS,
     PUBLISHED,
+    SECRET,
     TODAY,
     URL,
     documents,
@@ -207,3 +211,27 @@ def test_the_commands_publish_and_verify(tmp_path: Path) -> None:
     assert "every file is what" in dither("verify", site).stdout
     (site / "index.html").unlink()
     assert dither("verify", site).returncode == 1
+
+
+def test_all_that_is_told_is_told_by_noisy_counts() -> None:
+    """Two raw tallies, whose noisy counts are the same, are told alike: n, "too few", what stands out, each file."""
+    registry = published(values=("red", "green"))
+    plan, rng = registry.metrics["color"].plan, np.random.default_rng(2)
+    release, raw = release_of(plan, np.array([40, 30, 2]), rng, micro=100_000)
+    assert raw.sum() == 72
+    assert read(release).n == sum(release.counts or ()) != 72
+    document = {**release.published(), "seal": seal(release, SECRET)}
+    assert f"about {read(release).n}" in render(about(registry, TODAY), [document])["color/index.html"].decode()
+    assert set(document) == {
+        *("metric", "question", "plan", "window", "first", "micro", "reports", "repeats", "counts", "seal")
+    }
+
+
+def test_noise_on_each_count_is_its_own() -> None:
+    """The noise that is drawn of a seed has the law's variance, and no count has another one's."""
+    rng = keyed_rng(SECRET, b"trial")
+    scale = ReleaseNoise(1_000_000, 1, 3).scale
+    made = np.array([releases.discrete_laplace(scale, rng) for _ in range(20_000)])
+    law = ReleaseNoise(1_000_000, 1, 3).variance
+    assert made.var() == pytest.approx(law, rel=5 * np.sqrt(5 / 20_000))  # a Laplace kurtosis of 6
+    assert abs(np.corrcoef(made[:-1], made[1:])[0, 1]) < 5 / np.sqrt(20_000)

@@ -10,13 +10,15 @@ import pytest
 
 from dither_aggregator.analysis import released
 from dither_aggregator.analysis.released import released_counts
-from dither_aggregator.counting.folding import fold_cells
+from dither_aggregator.counting.folding import Counts, fold_cells
 from dither_aggregator.counting.supports import hyperplanes_through
 from dither_aggregator.publishing import releases
-from dither_aggregator.publishing.releases import read
+from dither_aggregator.publishing import site as site_module
+from dither_aggregator.publishing.releases import PublishedReading, read
 from dither_aggregator.publishing.site import publish_to, verify
-from dither_aggregator.store import StoreError
+from dither_aggregator.store import SQLiteStore, StoreError
 from dither_aggregator.store.release_ledger import Release, seed_of
+from dither_shared import releases as shared
 from dither_shared.domains import OTHER, Hashed
 from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import PGR, choose
@@ -166,6 +168,13 @@ def test_a_device_is_told_by_no_more_than_epsilon(neighbours: Neighbours) -> Non
     assert 0.3 * neighbours.entry.epsilon <= bound <= neighbours.entry.epsilon
 
 
+def test_noise_for_one_count_alone_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a report of a text moves several counts, and the noise is scaled as if it moved one."""
+    monkeypatch.setattr(shared, "most_named", lambda plan, names: 0)
+    found = Neighbours.of(tmp_path, FEW, OTHERS, worst()[1])
+    assert found.audit(2_000, ALPHA) > 1.5 * found.entry.epsilon
+
+
 def test_the_list_is_part_of_what_noise_is_drawn_for(neighbours: Neighbours) -> None:
     """Else the noise of two lists would be the same, and their difference exact."""
     entry, tally = neighbours.entry, neighbours.without.astype("<i8").tobytes()
@@ -232,6 +241,35 @@ def test_too_few_reports_tell_nothing() -> None:
     width = counts_of(plan.cells, NAMES)
     assert read(release_of(plan, [3] * width, NAMES)).too_few
     assert read(release_of(plan, [-3] * width, NAMES)).too_few
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["sound", "texts are named by raw counts"])
+def test_two_stores_with_the_same_noisy_counts_give_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: bool
+) -> None:
+    raw: list[Counts] = []
+    noisy = tuple(ROWS * [5_000, 900, 700, 600, 500, 600])
+
+    def seen(counts: Counts, *_: object) -> tuple[int, ...]:
+        raw.append(counts)
+        return noisy
+
+    def named_by_raw(release: Release) -> PublishedReading:
+        reading = read(release)
+        return replace(reading, rows=[row for row in reading.rows if row.value != "red" or raw[-1][1] > 2])
+
+    monkeypatch.setattr(SQLiteStore, "signing_secret", lambda self, purpose: b"both stores have it " + purpose)
+    monkeypatch.setattr(releases, "noisy", seen)
+    if planted:
+        monkeypatch.setattr(site_module, "read", named_by_raw)
+    sites = []
+    for name, devices in (("without", OTHERS), ("with", [*OTHERS, worst()[1]])):
+        with week_of(tmp_path / name / "data", REGISTRY, devices) as store:
+            publish_to(tmp_path / name / "site", store, REGISTRY)
+        top = tmp_path / name / "site"
+        sites.append({path.relative_to(top): path.read_bytes() for path in top.rglob("*") if path.is_file()})
+    assert (raw[0] != raw[1]).any()
+    assert (sites[0] != sites[1]) == planted
 
 
 def test_a_list_that_changes_after_the_charge_is_not_what_is_drawn(

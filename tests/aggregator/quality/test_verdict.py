@@ -13,7 +13,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import binom
 
-from dither_aggregator.analysis.quality import ALPHA, CHECKS, Checked, examine
+from dither_aggregator.analysis.quality import ALPHA, CHECKS, Checked, binomial, examine
 from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.counting.folding import tables as parts_of
 from dither_aggregator.counting.supports import support_counts
@@ -205,6 +205,16 @@ def test_a_verdict_that_forgets_how_many_counts_it_looks_at_would_be_caught() ->
     rng = np.random.default_rng(7)
     spoiled = [min(each.p_value / each.tests / len(CHECKS) for each in examine(plan, draw(rng))) for _ in range(DAYS)]
     assert np.count_nonzero(np.array(spoiled) <= 0.05) > most(DAYS, 0.05)
+
+
+def test_repeated_noise_taken_for_independent_would_be_caught() -> None:
+    """Three reports a device: with the law of single ones cohorts are called uneven too often."""
+    plan, draw = memoized_text(600, 3)
+    rng, found = np.random.default_rng(7), []
+    for _ in range(DAYS // 2):
+        sizes = draw(rng).counts.reshape(plan.cells.count, -1)[:, 0]
+        found.append(float(binomial(sizes, 1_800, 1 / 128, 1 / 128).min()) * 128)
+    assert np.count_nonzero(np.array(found) <= 0.05) > most(len(found), 0.05)
 
 
 @cache

@@ -52,7 +52,11 @@ def test_copies_in_one_batch_count_once(store: Store, asked: Registry) -> None:
     answers = store.append([parsed(store, body) for body in (one, other, one, other, one)])
     receipts = [item for item in answers if isinstance(item, Receipt)]
     assert [(receipt.accepted, receipt.duplicate) for receipt in receipts] == [
-        *((1, False), (2, False), (1, True), (2, True), (1, True)),
+        (1, False),
+        (2, False),
+        (1, True),
+        (2, True),
+        (1, True),
     ]
     assert balance(store) == (3, 0, 3, 0)
 
@@ -73,6 +77,19 @@ def test_a_large_batch_is_taken_whole(store: Store, asked: Registry) -> None:
     answers = store.append([parsed(store, body) for body in [*bodies, *bodies]])
     assert [item.duplicate for item in answers if isinstance(item, Receipt)] == [False] * 600 + [True] * 600
     assert balance(store) == (600, 0, 600, 0)
+
+
+def test_an_id_with_another_body_is_a_conflict(store: Store, asked: Registry) -> None:
+    append(store, body_of(asked, {"dark": [1]}, ID))
+    other = body_of(asked, {"dark": [0]}, ID)
+    conflict = answer(store, other)
+    assert isinstance(conflict, Problem)
+    assert conflict.slug == "upload-conflict"
+    one, two = store.append([parsed(store, other), parsed(store, body_of(asked, {"dark": [1]}, ID))])
+    assert isinstance(one, Problem)
+    assert isinstance(two, Receipt)
+    assert two.duplicate
+    assert balance(store) == (1, 0, 1, 0)
 
 
 def test_an_id_with_another_body_in_the_same_batch_is_a_conflict(store: Store, asked: Registry) -> None:
@@ -117,9 +134,6 @@ def test_a_copy_of_which_nothing_is_acceptable_any_more_is_a_copy(store: Store, 
     assert balance(store) == (1, 0, 1, 0)
 
 
-# Days.
-
-
 def test_one_upload_from_many_threads_is_taken_once(store: Store, asked: Registry) -> None:
     body = body_of(asked, {"dark": [1, 0, 1]})
     receipts: list[Receipt] = []
@@ -131,6 +145,16 @@ def test_one_upload_from_many_threads_is_taken_once(store: Store, asked: Registr
     _run_all(send, 8)
     assert sorted(receipt.duplicate for receipt in receipts) == [False] + [True] * 39
     assert balance(store) == (3, 0, 3, 0)
+
+
+def test_many_threads_append_beside_each_other(store: Store, asked: Registry) -> None:
+    def send() -> None:
+        for _ in range(10):
+            batch = [parsed(store, body_of(asked, {"color": [1], "dark": [1, 1]})) for _ in range(5)]
+            assert all(isinstance(item, Receipt) and not item.duplicate for item in store.append(batch))
+
+    _run_all(send, 6)
+    assert balance(store) == (900, 0, 900, 0)
 
 
 def _run_all(work: object, number: int) -> None:
@@ -148,6 +172,23 @@ def _run_all(work: object, number: int) -> None:
     for thread in threads:
         thread.join()
     assert not failed
+
+
+# Days.
+
+
+def test_ids_are_remembered_for_seven_days_and_then_forgotten(place: Place, store: Store, asked: Registry) -> None:
+    bodies = [body_in(store, shard, asked, {"dark": [1]}) for shard in range(store.shards)]
+    for body in bodies:
+        append(store, body)
+    place.travel(7)
+    _forget_all(store)
+    for body in bodies:
+        assert append(store, body).duplicate
+    _pass_days_with_uploads(place, store, asked)
+    _forget_all(store)
+    for body in bodies:
+        assert not append(store, body).duplicate
 
 
 def test_a_clock_that_leaps_ahead_and_back_forgets_nothing(place: Place, store: Store, asked: Registry) -> None:
@@ -186,6 +227,39 @@ def test_forgetting_is_not_needed_to_be_remembered_anew(place: Place, store: Sto
 def _forget_all(store: Store) -> None:
     for shard in range(store.shards):
         store.forget(shard)
+
+
+def test_an_epoch_is_the_day_of_acceptance_and_never_goes_back(place: Place, store: Store, asked: Registry) -> None:
+    plan = asked.metrics["dark"].plan
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    place.travel(1)
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    place.travel(-5)
+    append(store, body_in(store, 0, asked, {"dark": [0]}))
+    fold_all(store)
+    assert [store.tally(plan, place.day(day)).n for day in (-4, 0, 1)] == [0, 1, 2]
+    assert store.epochs(plan) == [place.day(1), place.day()]
+    assert store.today() == place.day(1)
+    assert store.clock_day() == place.day(-4)
+
+
+def test_the_day_does_not_go_back_in_a_store_that_is_opened_again(place: Place, store: Store, asked: Registry) -> None:
+    place.travel(3)
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    place.travel(-3)
+    again = place.open()
+    append(again, body_in(store, 0, asked, {"dark": [1]}))
+    fold_all(again)
+    assert again.tally(asked.metrics["dark"].plan, place.day(3)).n == 2
+
+
+def test_a_clock_that_is_behind_is_told(place: Place, store: Store, asked: Registry) -> None:
+    append(store, body_in(store, 0, asked, {"dark": [1]}))
+    assert store.trouble() == {}
+    place.travel(-2)
+    (trouble,) = store.trouble().items()
+    assert trouble[0] == "clock"
+    assert str(place.day()) in trouble[1]
 
 
 def test_another_process_takes_up_the_moved_clock(place: Place, store: Store) -> None:

@@ -18,6 +18,7 @@ from dither_aggregator.store.records import Final, RefusedCount, RefusedKey
 from dither_aggregator.store.restoring import fill, restore
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
+from dither_shared.wire.reading import Problem
 from tests.aggregator.store.conftest import KINDS, place_of
 from tests.support.registries import registry
 from tests.support.soaking import thinned
@@ -26,7 +27,12 @@ from tests.support.stores import Place, answer, append, balance, body_of, fold_a
 TEXT = b"0123456789abcdef0123" + b"fedcba98765432100000"
 """The text of a key."""
 ROUTES = thinned(
-    [(kind, *pair) for kind in KINDS for pair in (("sqlite", 1), ("redis", 4), ("redis", 3), ("redis", 9))], 2, 4, 7, 10
+    [(kind, *pair) for kind in KINDS for pair in (("sqlite", 1), ("redis", 4), ("redis", 3), ("redis", 9))],
+    0,
+    2,
+    4,
+    7,
+    10,
 )
 """From one kind of store to another with so many shards: a dump says nothing of the kind that it came from."""
 
@@ -141,6 +147,43 @@ def test_a_copy_is_the_same(lived: Store, place: Place, target: Place, asked: Re
     assert _held(copy) == _held(lived)
     assert copy.trouble() == {}
     assert copy.integrity() == []
+
+
+def test_a_copy_is_opened_and_goes_on(lived: Store, target: Place, asked: Registry, bodies: list[bytes]) -> None:
+    copied(lived, target)
+    target.travel(2)
+    copy = target.open()
+    before = balance(copy)
+    for body in bodies:
+        assert append(copy, body).duplicate
+    assert balance(copy) == before
+    conflict = answer(copy, bodies[0] + b" ")
+    assert isinstance(conflict, Problem)
+    assert conflict.slug == "upload-conflict"
+    fold_all(copy)
+    fold_all(lived)
+    _same_tallies(copy, lived)
+    assert copy.ledger() == lived.ledger()
+    append(copy, body_of(asked, {"color": [0]}))
+    fold_all(copy)
+    (held, *_) = copy.quarantined()
+    assert copy.replay(held.id)
+    target.travel(1)
+    fold_all(copy)
+    seal_all(copy)
+    assert copy.sealed() == target.day(2)
+    assert balance(copy)[0] == before[0] + 1
+
+
+def test_a_copy_of_a_copy_is_the_same(
+    lived: Store, target: Place, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    copy = copied(lived, target)
+    with closing(place_of("sqlite", tmp_path / "third", request, 0)) as third:
+        again = copied(copy, third)
+        assert again.ledger() == lived.ledger()
+        assert (_held(again), again.sealed()) == (_held(lived), lived.sealed())
+        _same_tallies(again, lived)
 
 
 def test_a_dump_is_of_one_instant(place: Place, store: Store, asked: Registry, target: Place) -> None:

@@ -113,6 +113,16 @@ def test_a_log_has_the_groups_as_they_came(place: Place, store: Store, asked: Re
     ]
 
 
+def test_a_counter_that_was_overtaken_changes_nothing(place: Place, store: Store, asked: Registry) -> None:
+    """Another counter commits between this one's read and its commit."""
+    expected = fill(store, asked, 4, shard=0)
+    read = store.read_log(0)
+    assert place.open().fold(0)
+    assert not store.commit_fold(0, read, *count(store, read))
+    assert colors(place, store, asked) == expected.tolist()
+    assert balance(store) == (12, 12, 0, 0)
+
+
 def test_a_zombie_changes_nothing_however_long_it_slept(place: Place, store: Store, asked: Registry) -> None:
     expected = fill(store, asked, 4, shard=0)
     asleep = store.read_log(0)

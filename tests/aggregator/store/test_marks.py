@@ -1,5 +1,6 @@
 """Marks: days that the operator gave a few words, on both stores; a store that has none is as it was."""
 
+from collections.abc import Callable
 from contextlib import closing
 from datetime import date
 from pathlib import Path
@@ -9,8 +10,11 @@ import pytest
 from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
 from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.store.dump import DocumentsRecord
+from dither_aggregator.store.invariants import check
+from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.restoring import restore
-from tests.support.stores import Place, SQLitePlace
+from dither_shared.registry import Registry
+from tests.support.stores import Place, SQLitePlace, append, balance, body_of, fold_all
 
 RELEASE = DayMark(date(2026, 11, 20), "version 158")
 LATER = DayMark(date(2026, 12, 1), "\N{SNOWMAN} a fair, in Köln")
@@ -43,6 +47,16 @@ def test_a_text_that_cannot_be_shown_is_refused(store: Store, text: str) -> None
     assert store.documents(DayMark) == []
 
 
+def test_reports_are_counted_as_if_there_were_no_marks(store: Store, asked: Registry) -> None:
+    append(store, body_of(asked, {"color": [1, 0]}))
+    store.put(RELEASE)
+    fold_all(store)
+    store.remove(RELEASE)
+    append(store, body_of(asked, {"dark": [1]}))
+    assert balance(store) == (3, 2, 1, 0)
+    assert list(check(store)) == []
+
+
 def test_a_backup_with_a_text_that_cannot_be_shown_is_refused(store: Store, tmp_path: Path) -> None:
     bad = DocumentsRecord(DayMark, (DayMark(RELEASE.day, "a\x1b[2J"),))
     with closing(SQLitePlace(tmp_path / "other")) as target:
@@ -62,3 +76,24 @@ def test_one_that_only_reads_adds_none(tmp_path: Path) -> None:
         assert reader.documents(DayMark) == [RELEASE]
         with pytest.raises(StoreUnavailable, match="cannot be written"):
             reader.put(LATER)
+
+
+# Bugs that the first test catches.
+
+
+@pytest.mark.parametrize(
+    ("method", "spoiled"),
+    [
+        ("_save", lambda *arguments: True),
+        ("documents", lambda store, kind: []),
+        ("remove", lambda store, mark: True),
+    ],
+    ids=["adds nothing", "reads nothing", "removes nothing"],
+)
+def test_a_planted_bug_is_caught(
+    method: str, spoiled: Callable[..., object], place: Place, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in (SQLiteStore, RedisStore):
+        monkeypatch.setattr(kind, method, spoiled)
+    with pytest.raises(AssertionError):
+        test_marks_are_kept_by_day_once_each_and_so_many(place, place.make(asked), monkeypatch)

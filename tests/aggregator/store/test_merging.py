@@ -1,5 +1,6 @@
 """Both stores merge a final day to one segment a tally and shard, of one range, and sums stay."""
 
+import threading
 from contextlib import closing
 from itertools import product
 from pathlib import Path
@@ -144,6 +145,49 @@ def test_days_that_were_folded_together_are_merged_apart(place: Place, store: St
     assert list(check(store)) == []
 
 
+def test_any_number_of_processes_may_merge_at_once(
+    place: Place, store: Store, asked: Registry, day: dict[str, str]
+) -> None:
+    failed: list[BaseException] = []
+
+    def work(mine: Store) -> None:
+        try:
+            merge_all(mine)
+        except BaseException as error:
+            failed.append(error)
+
+    stores = [store, store, *(place.open() for _ in range(3))]
+    threads = [threading.Thread(target=work, args=(one,)) for one in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert_merged(place, store, asked, day)
+
+
+@pytest.mark.parametrize("done", range(3))
+def test_another_process_goes_on_where_one_was_cut_off(
+    place: Place, store: Store, asked: Registry, day: dict[str, str], monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    other, replace, left = place.open(), store.replace_segments, iter(range(done))
+
+    def cut_off(*arguments: object) -> bool:
+        if next(left, None) is None:
+            raise Killed
+        return replace(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "replace_segments", cut_off)
+    with pytest.raises(Killed):
+        store.merge(0)
+    assert other.merged() < place.day()
+    merge_all(other)
+    assert_merged(place, other, asked, day)
+
+
 # Several processes.
 
 
@@ -192,6 +236,12 @@ def test_nothing_is_recorded_before_every_shard_has_merged_it(
     assert maintenance.unfinalized(store) == list(METRICS)
     assert [maintenance.finalize(store, name) for name in METRICS] == [1, 1, 1]
     assert {name: store.finals(asked.metrics[name].plan)[place.day()].digest for name in METRICS} == day
+
+
+def test_upkeep_merges(place: Place, store: Store, asked: Registry, day: dict[str, str]) -> None:
+    for shard in range(store.shards):
+        maintenance.maintain(store, shard)
+    assert_merged(place, store, asked, day)
 
 
 @pytest.mark.parametrize("fault", ["two segments", "another range"])

@@ -1,6 +1,7 @@
 """Both stores keep plans whole and side by side, and one process at a time changes them."""
 
 import json
+import threading
 from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.wire.reading import GroupRefused, Problem
 from tests.support.registries import registry
-from tests.support.stores import Place, answer, append, body_of, fold_all
+from tests.support.stores import Place, answer, append, balance, body_of, fold_all
 
 
 def test_plans_are_stored_whole(place: Place, store: Store, asked: Registry) -> None:
@@ -22,6 +23,14 @@ def test_plans_are_stored_whole(place: Place, store: Store, asked: Registry) -> 
         assert all(isinstance(stored.plan, Plan) for stored in one.plans())
         assert {stored.epsilon_lifetime for stored in one.plans()} == {6.0}
         assert [one.plan_by_id(stored.id) for stored in one.plans()] == one.plans()
+
+
+def test_a_store_is_found_again(place: Place, store: Store, asked: Registry) -> None:
+    append(store, body_of(asked, {"dark": [1]}))
+    again = place.open()
+    assert (again.app, again.generation, again.shards) == (store.app, store.generation, store.shards)
+    fold_all(again)
+    assert balance(store) == (1, 1, 0, 0)
 
 
 def test_unknown_metrics_and_plans_are_told_apart(store: Store) -> None:
@@ -137,6 +146,20 @@ def test_plans_that_change_all_the_time_are_an_error(
     monkeypatch.setattr(store, "_save", lambda *arguments: False)
     with pytest.raises(StoreError, match="by somebody else all the time"):
         store.retire("dark", 1)
+
+
+def test_registries_loaded_at_once_all_arrive(place: Place, store: Store) -> None:
+    asked = [registry(rev=rev, values=("cyan", "ochre")[: rev % 2 + 1]) for rev in range(2, 6)]
+    stores = [place.open() for _ in asked]
+    threads = [threading.Thread(target=one.load, args=(it,)) for one, it in zip(stores, asked, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.refresh()
+    assert sorted(item.plan.rev for item in store.plans("color")) == [1, 2, 3, 4, 5]
+    assert len({item.id for item in store.plans()}) == 10
+    assert sum(item.current for item in store.plans("color")) == 1
 
 
 def test_a_load_that_is_overtaken_within_its_process_takes_nothing_from_the_other(

@@ -10,7 +10,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.store.records import Quarantined
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
-from tests.support.stores import Place, append, balance, body_in, fold_all, seal_all
+from tests.support.stores import Place, append, balance, body_in, body_of, fold_all, seal_all
 
 POISON = b"\x03\x03\x03"
 
@@ -127,3 +127,11 @@ def test_a_group_is_replayed_or_dropped_once(place: Place, store: Store, held: Q
         thread.join()
     assert sorted(done) == [False] * 7 + [True]
     assert balance(store)[0] == 5
+
+
+def test_a_copy_of_what_is_quarantined_is_a_copy(store: Store, asked: Registry, poisonous: pytest.MonkeyPatch) -> None:
+    body = body_of(asked, {"color": [3, 3, 3]})
+    append(store, body)
+    fold_all(store)
+    assert append(store, body).duplicate
+    assert balance(store) == (3, 0, 0, 3)

@@ -147,6 +147,8 @@ def test_a_slot_that_is_being_moved_takes_nothing_and_is_left_as_it_was(
     assert answers[0].slug == "unavailable"
     assert isinstance(answers[1], Receipt)
     list(move)
+    # Finds the slot. A call for all shards that came first would be refused once: the write by which the old node tells
+    # what its replicas have has a key of the first shard that is asked of it, and that has moved.
     wait_until(lambda: _takes(store, bodies[0]), 60, "the slot being found")
     assert store.status()[0].written == 1
     assert not append(store, bodies[1]).duplicate

@@ -35,6 +35,21 @@ def kind() -> str:
     return "redis"
 
 
+def test_nothing_is_lost_or_doubled_when_redis_is_killed(own: RedisServer, asked: Registry) -> None:
+    with closing(store_on(own, asked)) as store:
+        bodies = [body_of(asked, {"color": [1, 2], "dark": [0]}) for _ in range(60)]
+        for number, body in enumerate(bodies):
+            append(store, body)
+            if number % 20 == 10:
+                own.restart()
+            if number % 15 == 7:
+                store.fold(number % 4)
+        assert store.trouble() == {}
+        assert all(append(store, body).duplicate for body in bodies)
+        fold_all(store)
+        assert balance(store) == (180, 180, 0, 0)
+
+
 # Restarts, and what they lose.
 
 
@@ -164,6 +179,21 @@ def test_a_compaction_that_read_what_is_gone_changes_nothing(own: RedisServer, a
         assert store.compact(1) == 0
         assert store.tally(asked.metrics["dark"].plan, day).n == 3
         assert balance(store) == (3, 3, 0, 0)
+
+
+@pytest.mark.parametrize("lost", [1, 40, 100, 200, 400, 800, 1_500])
+def test_a_file_that_is_cut_anywhere_balances(own: RedisServer, asked: Registry, lost: int) -> None:
+    with closing(store_on(own, asked)) as store:
+        for number in range(10):
+            append(store, body_of(asked, {"color": [1, 2], "dark": [0]}))
+            if number % 3 == 0:
+                fold_all(store)
+        cut(own, lost)
+        assert store.integrity() == []
+        accepted, _, _, quarantined = balance(store)
+        fold_all(store)
+        assert balance(store) == (accepted, accepted, 0, quarantined)
+        assert store.integrity() == []
 
 
 # Memory.

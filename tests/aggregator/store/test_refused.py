@@ -1,10 +1,13 @@
 """Refused groups are counted once, by day, metric and reason, on both stores; no stranger can add rows."""
 
+import inspect
 import json
 import sqlite3
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,10 +16,10 @@ from dither_aggregator.store.contract import REFUSED_DAYS
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.records import RefusedCount, RefusedKey, day_number
-from dither_aggregator.store.redis import layout
+from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.layout import refused_fields
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import FILE_NAME, schema
+from dither_aggregator.store.sqlite import FILE_NAME, schema, sqlite_store
 from dither_shared.registry import Registry
 from dither_shared.wire.reading import Problem
 from tests.aggregator.store.conftest import other_kind, place_of
@@ -268,3 +271,56 @@ def test_a_file_without_the_table_has_no_counts_until_the_first(tmp_path: Path, 
             append(store, spoiled(body_of(asked, {"color": [1]}), group("dark")))
             assert has_table()
             assert list(reader.refused(store.today(), store.today()).values()) == [RefusedCount(1, 2)]
+
+
+def _append_with(old: str, new: str) -> Callable[..., object]:
+    source = inspect.getsource(SQLiteStore._append)
+    assert old in source
+    made = dict(vars(sqlite_store))
+    exec(textwrap.dedent(source.replace(old, new)), made)
+    return cast("Callable[..., object]", made["_append"])
+
+
+def _script_with(old: str, new: str) -> scripts.Script:
+    assert old in scripts.APPEND.text
+    return scripts.script(scripts.APPEND.text.replace(old, new).partition("\n")[2])
+
+
+@pytest.mark.parametrize(
+    ("lua", "python", "caught_by"),
+    [
+        (
+            ("known[id] and '' or refusals", "refusals"),
+            (
+                "if body is None and item.refused",
+                "if item.refused",
+            ),
+            test_a_copy_that_is_known_counts_nothing,
+        ),
+        (
+            ("refused['n:' .. why] = (refused['n:' .. why] or 0) + n", "refused['n:' .. why] = n"),
+            ("sum_refused(refused)", "{key: one for part in refused for key, one in part.items()}"),
+            test_the_uploads_of_a_batch_are_added_over_all_shards,
+        ),
+        (
+            ("if #entries > 0 or next(refused) then advance() end", "if #entries > 0 then advance() end"),
+            ("RefusedKey(today, *reason)", "RefusedKey(self.clock_day(), *reason)"),
+            test_a_group_counts_on_the_day_on_which_it_came,
+        ),
+    ],
+    ids=["counts a copy", "does not add", "lets the day go back"],
+)
+def test_a_planted_bug_is_caught(
+    lua: tuple[str, str],
+    python: tuple[str, str],
+    caught_by: Callable[[Place, Store, Registry], None],
+    place: Place,
+    store: Store,
+    asked: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = _script_with(*lua)
+    monkeypatch.setattr(scripts, "APPEND", script)
+    monkeypatch.setattr(SQLiteStore, "_append", _append_with(*python))
+    with pytest.raises(AssertionError):
+        caught_by(place, store, asked)

@@ -148,6 +148,13 @@ def test_a_site_is_taken_over_before_anything_is_drawn(lived: Store, other: Plac
         publish(store, asked, [sealed(store, other_counts)])
 
 
+def test_releases_come_with_a_backup_and_pass_fsck(lived: Store, other: Place, asked: Registry) -> None:
+    ((release,), _) = publish(lived, asked)
+    store = other.begin()
+    restore(store, lived.dump())
+    assert store.documents(Release) == [release]
+
+
 def entry(release: Release, last: date, micro: int, window: str = "week") -> Release:
     first = last - timedelta(days=6)
     return replace(release, first=first, micro=micro, window=window, counts=None)

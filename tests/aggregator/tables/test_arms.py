@@ -22,7 +22,7 @@ from tests.support.arms import (
     read,
 )
 from tests.support.questions import PAIRS, PRODUCT
-from tests.support.soaking import SOAK, scaled, thinned
+from tests.support.soaking import scaled, thinned
 
 PAGES, UNEVEN = scaled(20, 120), scaled(70, 120)
 
@@ -60,14 +60,12 @@ def tell_by_tests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arms_module, "difference_verdict", told)
 
 
-if SOAK:  # `make test` has the other bug, which the same law of false verdicts shows
-
-    @pytest.mark.slow
-    def test_the_variance_that_a_small_arm_happens_to_have_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-        """If few came, few would seem to be the truth. No interval is asked."""
-        tell_by_tests_alone(monkeypatch)
-        monkeypatch.setattr(Ratios, "variance_at", lambda self, ratio: np.zeros(len(ratio)))
-        assert false_pages_of_uneven_arms(UNEVEN) > false_max(UNEVEN) / UNEVEN
+@pytest.mark.slow
+def test_the_variance_that_a_small_arm_happens_to_have_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If few came, few would seem to be the truth. No interval is asked."""
+    tell_by_tests_alone(monkeypatch)
+    monkeypatch.setattr(Ratios, "variance_at", lambda self, ratio: np.zeros(len(ratio)))
+    assert false_pages_of_uneven_arms(UNEVEN) > false_max(UNEVEN) / UNEVEN
 
 
 @pytest.mark.slow

@@ -41,9 +41,7 @@ def case_of(name: str) -> Case:
     "name",
     thinned(
         ["pairs of four", "2 x 2, seven", "a mean by 5", "PGR 3", "GRR 7 x 5", "subset selection 5", "product 2 x 3"],
-        1,
-        2,
-        3,
+        *range(4),
     ),
 )
 def test_intervals_of_readings_hold(name: str) -> None:

@@ -97,6 +97,12 @@ def test_the_planned_variance_is_that_of_even_answers(mechanism: PureMechanism, 
         assert law_of(mechanism, cells).planned == pytest.approx(np.diag(exact).mean())
 
 
+def test_a_law_without_lines_is_seen_to_be_wrong() -> None:
+    """The planted bug: points of a projective geometry as if supports were independent."""
+    mechanism = DESIGNS[3]
+    assert np.abs(enumerated(mechanism, np.arange(6)))[~np.eye(6, dtype=bool)].max() > 1e-3
+
+
 def test_of_large_tables_some_reports_tell_about_the_same() -> None:
     """A mean of 512 squares of a law this tame is off by a sixth at five sigma: once in a million seeds."""
     mechanism = choose(400, Decimal(1))
