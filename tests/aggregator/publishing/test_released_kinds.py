@@ -35,7 +35,7 @@ from dither_shared.shapes import Subsets
 from tests.support.browsing import a_tab, check_looks, check_widths
 from tests.support.laws import pure
 from tests.support.registries import metrics_text
-from tests.support.soaking import scaled, thinned
+from tests.support.soaking import thinned
 from tests.support.tallies import draw_tally
 
 LIFE = {"reports": 4, "epsilon": 2.0}
@@ -219,7 +219,7 @@ def test_published_intervals_of_each_kind_hold(name: str, draw: Drawn, n: int, r
     """
     plan, rng = plan_of(name), np.random.default_rng(11)
     found: list[bool] = []
-    for _ in range(scaled(runs // 2, runs)):
+    for _ in range(runs):
         raw, truth = draw(plan, n, rng)
         reading = read(released(plan, raw, rng, reports))
         assert not reading.too_few

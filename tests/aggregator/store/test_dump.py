@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from dither_shared.wire.reading import Problem
 from tests.aggregator.store.conftest import KINDS, place_of
 from tests.support.registries import registry
 from tests.support.soaking import thinned
-from tests.support.stores import Place, answer, append, balance, body_of, fold_all, seal_all
+from tests.support.stores import Place, answer, append, balance, body_in, body_of, fold_all, seal_all
 
 TEXT = b"0123456789abcdef0123" + b"fedcba98765432100000"
 """The text of a key."""
@@ -191,8 +192,8 @@ def test_a_dump_is_of_one_instant(place: Place, store: Store, asked: Registry, t
     before = [body_of(asked, {"color": [number % 4], "dark": [1, 0]}) for number in range(12)]
     for body in before:
         append(store, body)
-    copy = target.begin(store.app)
-    restore(copy, beside(place.open(), asked, store.dump()))
+    copy, later = target.begin(store.app), list[bytes]()
+    restore(copy, beside(place.open(), asked, store.dump(), later))
     target.travel(0)
     assert list(check(copy)) == []
     fold_all(copy)
@@ -200,13 +201,24 @@ def test_a_dump_is_of_one_instant(place: Place, store: Store, asked: Registry, t
     assert (folded, pending) == (accepted, 0)
     assert folded == sum(copy.tally(item.plan, day).n for item in copy.plans() for day in copy.epochs(item.plan)) >= 36
     assert all(append(copy, body).duplicate for body in before)
+    for body in later:  # those that are in it are copies, whose refused groups are counted already
+        append(copy, body)
+    refused = sum(copy.refused(place.day(), place.day()).values(), RefusedCount())
+    assert refused == RefusedCount(len(later), len(later))
 
 
-def beside(store: Store, asked: Registry, records: Iterator[Record]) -> Iterator[Record]:
-    """Yield records, and append and fold behind each."""
+def beside(store: Store, asked: Registry, records: Iterator[Record], sent: list[bytes]) -> Iterator[Record]:
+    """Yield records; append and fold behind each an upload with a refused group, behind a shard one of a new plan."""
     for record in records:
         yield record
-        append(store, body_of(asked, {"color": [1]}))
+        if isinstance(record, ShardRecord):
+            new = registry(rev=max(item.plan.rev for item in store.plans()) + 1, expires=store.today() + timedelta(9))
+            store.load(new)
+            append(store, body_in(store, store.shards - 1, new, {"color": [1]}))
+        document = json.loads(body_of(asked, {"color": [1]}))
+        document["groups"].append({"metric": "nothing", "plan": "0" * 16, "reports": [1]})
+        sent.append(json.dumps(document).encode())
+        append(store, sent[-1])
         fold_all(store)
 
 
