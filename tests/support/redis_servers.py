@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import redis
+import redis.utils
 from redis.crc import key_slot
 
 from tests.support.ports import free_port
@@ -26,6 +28,7 @@ SOUND = {
     "save": "",
 }
 START_S = 20
+redis.utils.get_lib_version = cache(redis.utils.get_lib_version)  # else it reads a file for each connection
 
 
 def redis_server() -> str:
@@ -102,7 +105,7 @@ class RedisServer:
         with self.client() as client:
             client.mset({f"padding:{number}": "x" * 256 for number in range(5_000)})
             client.bgrewriteaof()
-            self._wait_for(lambda: not self.ask("INFO")["aof_rewrite_in_progress"], "rewrite its file")
+            self._wait_for(lambda: not self.ask("INFO", "persistence")["aof_rewrite_in_progress"], "rewrite its file")
         self.kill()
         self.settings |= {"key-load-delay": "20000", "loading-process-events-interval-bytes": "1024"}
 
@@ -259,7 +262,7 @@ class RedisCluster:
     def is_settled(self) -> bool:
         """Whether that is so, as every node sees it."""
         try:
-            told = [node.ask("INFO") for node in self.nodes]
+            told = [node.ask("INFO", "replication") for node in self.nodes]
             states = [node.ask("CLUSTER INFO")["cluster_state"] for node in self.nodes]
             listed = [len(places) - 2 for node in self.nodes for places in node.ask("CLUSTER SLOTS")]
         except redis.RedisError:
@@ -292,7 +295,7 @@ class RedisCluster:
     def other(self, key: str) -> RedisServer:
         """Return a primary that does not have a key's slot."""
         mine = self.owner(key)
-        return next(node for node in self.nodes if node is not mine and node.ask("INFO")["role"] == "master")
+        return next(node for node in self.nodes if node is not mine and node.ask("ROLE")[0] == b"master")
 
     def moving(self, key: str, target: RedisServer) -> Iterator[None]:
         """Move a key's slot to another node as `redis-cli --cluster reshard` does, key by key; yield in between."""
@@ -305,7 +308,7 @@ class RedisCluster:
         while keys := source.ask("CLUSTER GETKEYSINSLOT", slot, 10):
             source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *keys)
             yield
-        for node in (target, source, *(node for node in self.nodes if node.ask("INFO")["role"] == "master")):
+        for node in (target, source, *(node for node in self.nodes if node.ask("ROLE")[0] == b"master")):
             node.ask("CLUSTER SETSLOT", slot, "NODE", new)
         self.wait_for_owner(key, target)
         self._elect("yes")

@@ -132,7 +132,7 @@ class Sketch:
         """
         p, q, buckets = float(mechanism.p), float(mechanism.q), mechanism.d
         shares = np.zeros((len(table), buckets), dtype=np.float32)
-        for row, (n, *_) in enumerate(table):
+        for row, n in enumerate(table[:, 0]):
             if n:
                 # (K (S / n - q) / (p - q) - 1) / (K - 1), in one array: to make more of this size takes as long.
                 points = table[row, 1:]

@@ -157,11 +157,7 @@ def test_a_regression_has_a_row_for_each_coefficient_and_names_what_it_used(aski
     window = of_table(asking, "stability", 10**6, np.random.default_rng(0))
     rows = answered(window, 'regress(crashed on version, memory = "8 GB", locale in ("en", "fr"))', fixed=True)
     assert [row.name for row in rows] == [
-        "intercept",
-        "version = 156",
-        "version = 157",
-        "memory = 8 GB",
-        'locale in ("en", "fr")',
+        *("intercept", "version = 156", "version = 157", "memory = 8 GB", 'locale in ("en", "fr")'),
     ]
     assert all(row.lower is not None and row.lower < (row.estimate or 0) < (row.upper or 0) for row in rows)
     (moments,) = rows[0].queries

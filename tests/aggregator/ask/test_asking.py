@@ -64,7 +64,7 @@ METRICS = {
 }
 PAGE = Path(__file__).parents[3] / "aggregator" / "questions.md"
 DRAWN_TOGETHER = 64
-RUNS, NUMBER_RUNS, PICKS = scaled(60, 1_000), scaled(12, 600), scaled(4, 20)
+RUNS, NUMBER_RUNS, PICKS = scaled(60, 1_000), scaled(12, 600), scaled(2, 20)
 N = 20_000
 POOLED = 0.94
 """The intervals of all forms together hold so often at least."""
@@ -120,7 +120,6 @@ def test_what_is_written_is_what_is_asked(asking: Asking) -> None:
     [
         ('share(dark = "yes"', "at character 19: expected"),
         ("share(dark = yes)", "at character 14: expected a value in double quotes"),
-        ("", "at character 1"),
         ("1 + 2", "nothing is asked"),
         ("mean(load_time) * mean(load_time)", "one of two factors must be a number"),
         ('share(dark = "yes") / 0', "divides by zero"),
@@ -129,6 +128,10 @@ def test_what_is_written_is_what_is_asked(asking: Asking) -> None:
         ('share(dark = "yes", in 2026) by day', "by day goes with one period"),
         ("(" * 3_000, "at most 2,000 characters"),
         ("(" * 1_990, "at character"),
+        ("", 'expected a question such as share(metric = "value"), got the end'),
+        ("1 + ", 'expected a number or a part such as share(metric = "value"), got the end'),
+        ("mean(age) by year", 'expected "day" or "month" or "week", got'),
+        ("mean(age) 3", 'expected a period such as last 7 days or "+", "-", "*", "/" or a step such as "by week" or'),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> None:
@@ -180,41 +183,21 @@ def test_what_was_not_collected_is_refused_in_words(asking: Asking, text: str, s
 @pytest.mark.parametrize(
     "text",
     [
-        "^",
-        "share(dark = ^yes)",
-        'share(dark = "yes") * ^10000000000000',
-        '2 * share(dark = "yes") / ^.00000000000001',
-        "mean(age) / mean(age) / ^mean(age)",
-        "mean(age) * (^mean(age) + 1)",
-        "mean(age) / (^1 - 1)",
-        "quantile(age, ^2)",
-        "top(browser, ^0)",
-        "top(^load_time, 3)",
-        "top(browser group by ^size, 3)",
-        "clusters(usage, k = ^1)",
-        "clusters(^stability, k = 2)",
-        'regress(crashed = "yes" on version, ^browser)',
-        'regress(crashed = "yes" on version = ^"158")',
-        "regress(^browser on crashed)",
-        "logistic(crashed on version, ^crashed)",
-        'share(crashed = "yes" | version = ^"158")',
-        'share(crashed = "yes" and version = ^"158")',
-        "mean(age) last ^400 days",
-        "mean(age) between 2026-02-01 and ^2026-02-30",
-        "mean(age, in ^2026) by day",
-        'share(dark = "yes") by ^year',
-        'share(dark = "yes", in ^2099)',
+        *("^", "share(dark = ^yes)", 'share(dark = "yes") * ^10000000000000'),
+        *('2 * share(dark = "yes") / ^.00000000000001', "mean(age) / mean(age) / ^mean(age)"),
+        *("mean(age) * (^mean(age) + 1)", "mean(age) / (^1 - 1)", "quantile(age, ^2)", "top(browser, ^0)"),
+        *("top(^load_time, 3)", "top(browser group by ^size, 3)", "clusters(usage, k = ^1)"),
+        *("clusters(^stability, k = 2)", 'regress(crashed = "yes" on version, ^browser)'),
+        *('regress(crashed = "yes" on version = ^"158")', "regress(^browser on crashed)"),
+        *("logistic(crashed on version, ^crashed)", 'share(crashed = "yes" | version = ^"158")'),
+        *('share(crashed = "yes" and version = ^"158")', "mean(age) last ^400 days"),
+        *("mean(age) between 2026-02-01 and ^2026-02-30", "mean(age, in ^2026) by day"),
+        *('share(dark = "yes") by ^year', 'share(dark = "yes", in ^2099)'),
         'share(dark = "yes", between ^2026-11-02 and 2026-11-01)',
-        'share(dark = "yes", between ^2024-11-02 and 2026-11-01)',
-        "share(load_time > 1 and ^load_time < 3)",
-        'share(dark = "yes" and ^dark = "no")',
-        'share(browser = "Chrome 100" and ^browser > 3)',
-        'share(browser in "Chrome *" and browser = ^"Opera")',
-        'share(dark in (^"nope", "n*pe"))',
-        "share(load_time > 3 ^ms)",
-        "share(outside < ^-4 °C)",
-        "share(age > ^50)",
-        "quantile(load_time, ^.33)",
+        *('share(dark = "yes", between ^2024-11-02 and 2026-11-01)', "share(load_time > 1 and ^load_time < 3)"),
+        *('share(dark = "yes" and ^dark = "no")', 'share(browser = "Chrome 100" and ^browser > 3)'),
+        *('share(browser in "Chrome *" and browser = ^"Opera")', 'share(dark in (^"nope", "n*pe"))'),
+        *("share(load_time > 3 ^ms)", "share(outside < ^-4 °C)", "share(age > ^50)", "quantile(load_time, ^.33)"),
         'share(browser in group ^"New")',
     ],
 )
@@ -222,21 +205,6 @@ def test_errors_point_at_the_place(asking: Asking, text: str) -> None:
     with pytest.raises(BadQuestion) as refused:
         asking.windows(parse(text.replace("^", "")))
     assert refused.value.at == text.index("^"), str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", 'expected a question such as share(metric = "value"), got the end'),
-        ("1 + ", 'expected a number or a part such as share(metric = "value"), got the end'),
-        ("mean(age) by year", 'expected "day" or "month" or "week", got'),
-        ("mean(age) 3", 'expected a period such as last 7 days or "+", "-", "*", "/" or a step such as "by week" or'),
-    ],
-)
-def test_what_may_stand_at_a_place_is_said_in_a_few_words(text: str, says: str) -> None:
-    with pytest.raises(BadQuestion) as refused:
-        parse(text)
-    assert says in str(refused.value)
 
 
 def test_a_number_over_a_sum_has_the_ends_of_the_sum_turned_over(asking: Asking, world: World) -> None:

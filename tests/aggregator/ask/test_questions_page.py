@@ -311,16 +311,7 @@ def test_examples_of_every_kind_can_be_asked_and_are_shown(tmp_path: Path) -> No
 
 PIECES = (
     *(
-        "share(",
-        "mean(",
-        "quantile(",
-        ")",
-        "(",
-        '"Chrome *"',
-        '"yes"',
-        "browser",
-        "dark",
-        "load_time",
+        *("share(", "mean(", "quantile(", ")", "(", '"Chrome *"', '"yes"', "browser", "dark", "load_time"),
         "stability.crashed",
     ),
     *(" in ", " = ", " > ", " < ", " | ", ", ", " + ", " - ", " * ", " / ", "0", ".5", "3 s", "1e9", "2026", "2026-11"),

@@ -44,7 +44,7 @@ QUESTIONS = """
 LATE = QUESTIONS + '"Late" = \'share(dark = "no")\''
 GRAFANA = ROOT / "deploy" / "monitoring" / "grafana-questions.json"
 SELECTORS = ROOT / "tests" / "web" / "vite" / "selectors.js"
-DAYS, RUNS = 14, scaled(16, 1_000)
+DAYS, RUNS = 14, scaled(10, 1_000)
 MISSES_MAX = int(binom.isf(1e-6, RUNS, 0.05))
 
 

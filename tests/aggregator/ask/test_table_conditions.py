@@ -186,11 +186,8 @@ def _of_both() -> float:
         *(
             (asked, 'only its mean is told: minutes = { edges = [0, 30, 60], unit = "min" } in its place would')
             for asked in (
-                'share(minutes = "60 min")',
-                "share(minutes > 30 min)",
-                "top(minutes, 1)",
-                "regress(minutes on version)",
-                'regress(crashed = "yes" on minutes)',
+                *('share(minutes = "60 min")', "share(minutes > 30 min)", "top(minutes, 1)"),
+                *("regress(minutes on version)", 'regress(crashed = "yes" on minutes)'),
                 'logistic(crashed = "yes" on minutes)',
             )
         ),

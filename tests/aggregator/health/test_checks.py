@@ -223,10 +223,7 @@ def test_no_check_names_a_path_or_an_address(monitored: Monitored, monkeypatch: 
     wait_until(lambda: monitored.service.store_trouble, "the watcher seeing it")
     found = monitored.checks()
     assert {what for what, check in found.items() if not check.well} == {
-        "writing",
-        "work",
-        "store",
-        "durability",
+        *("writing", "work", "store", "durability"),
     }
     for path in ("/readyz", "/metrics"):
         text = monitored.ask(path)[1]
@@ -359,12 +356,7 @@ def test_health_is_told_under_names_that_are_allowed_to_addresses_and_to_who_say
             for host in (names, f"{names}:{port}"):
                 assert asked_as(one.health, host) == 200, host
         for name in (
-            "attacker.example",
-            "127.0.0.1.nip.io",
-            "localhost.attacker.example",
-            "api.example.org",
-            "",
-            "\xe9",
+            *("attacker.example", "127.0.0.1.nip.io", "localhost.attacker.example", "api.example.org", "", "\xe9"),
         ):
             for host in (name, f"{name}:{port}"):
                 assert asked_as(one.health, host) == 421, host

@@ -106,11 +106,7 @@ def test_a_file_that_is_damaged_is_found(data: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "free", "days"),
     [
-        ([100], 600, 7),
-        ([100], 700, None),
-        ([100] * 8, 0, None),
-        ([10] * 7 + [100], 100, 2),
-        ([0, 100], 0, 1),
+        *(([100], 600, 7), ([100], 700, None), ([100] * 8, 0, None), ([10] * 7 + [100], 100, 2), ([0, 100], 0, 1)),
         ([], 0, None),
     ],
 )

@@ -129,12 +129,8 @@ def not_empty_alone(held: Held, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("planted", "pair"),
     [
-        (leave_n, "one device more"),
-        (name_by_raw, "one device more"),
-        (too_few_by_raw, "one device more"),
-        (raw_id, "one device more"),
-        (file_named, "one device more"),
-        (not_empty_alone, "one device at all"),
+        *((leave_n, "one device more"), (name_by_raw, "one device more"), (too_few_by_raw, "one device more")),
+        *((raw_id, "one device more"), (file_named, "one device more"), (not_empty_alone, "one device at all")),
     ],
 )
 def test_what_tells_raw_counts_is_seen(

@@ -213,23 +213,6 @@ def test_the_commands_publish_and_verify(tmp_path: Path) -> None:
     assert dither("verify", site).returncode == 1
 
 
-def test_without_the_noise_in_the_errors_intervals_would_not_hold() -> None:
-    plan = published('mechanism = "pgr"', values=NAMES[:56]).metrics["color"].plan
-    rng, missed, told = np.random.default_rng(8), 0, 0
-    for _ in range(5):
-        release, _ = release_of(plan, people_of(plan, 20_000), rng, reports=9)
-        counts = np.array(release.counts)
-        blind = Functionals(pure(plan), counts, 20_000, 1)
-        for place in range(len(plan.values)):
-            weights = np.zeros(len(plan.values))
-            weights[place] = 1.0
-            ends = blind.interval(weights, 0.05)
-            assert ends
-            truth = people_of(plan, 20_000)[place] / 20_000
-            missed, told = missed + (not ends[0] <= truth <= ends[1]), told + 1
-    assert missed / told > 0.1
-
-
 def test_all_that_is_told_is_told_by_noisy_counts() -> None:
     """Two raw tallies, whose noisy counts are the same, are told alike: n, "too few", what stands out, each file."""
     registry = published(values=("red", "green"))

@@ -100,12 +100,6 @@ def test_published_intervals_of_texts_hold(names: tuple[str, ...], reports: int,
     assert 0.94 - spread <= held / told <= 0.97 + spread
 
 
-def test_without_the_noise_in_the_errors_intervals_would_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(released._Supports, "of_noise", np.zeros(len(NAMES)))
-    held, told = share_held([(seed, reading_of(seed, reports=9)) for seed in range(3)])
-    assert held / told < 0.85
-
-
 def test_a_heavy_text_beside_the_list_is_found_in_no_row() -> None:
     """Without the test of rows it would: listed texts that nobody has would stand out where they meet it."""
     one, rng = texts(0), np.random.default_rng(5)

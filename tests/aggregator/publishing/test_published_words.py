@@ -19,7 +19,7 @@ import pytest
 from dither.auditing.samples import loss_bound, never_bound
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.released import SURE_OF_N, ReleasedTally, read_supports, released_counts
-from dither_aggregator.analysis.words import Level, Sketch, search
+from dither_aggregator.analysis.words import Sketch
 from dither_aggregator.counting import Counts, fold_cells, hyperplane
 from dither_aggregator.publishing import releases
 from dither_aggregator.publishing.releases import read
@@ -39,7 +39,7 @@ from dither_shared.words.code import LAYOUTS, ROWS, Layout
 from tests.support.points import draw_points
 from tests.support.registries import metrics_text
 from tests.support.releases import TODAY, drawn, week_of
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 
 ALPHA = 1e-6
 TYPED, WORD = b"a", "a"
@@ -81,7 +81,7 @@ def test_all_reports_of_one_device_move_each_step_by_what_its_noise_is_scaled_to
     shape = plan.cells.mechanism_of(0).shape
     size = ROWS * shape.size
     searched, looked_up = set(), set()
-    for cell in range(plan.cells.count):
+    for cell in thinned(range(plan.cells.count), 0, ROWS - 1, *range(ROWS, 2 * ROWS)):
         for report in range(shape.size):
             tally = fold_cells(plan.cells, {cell: report.to_bytes(shape.width, "little")})
             levels, counts = released_counts(plan, (), tally)[:size], released_counts(plan, names, tally)
@@ -294,26 +294,23 @@ def noisy_of(plan: Plan) -> Callable[..., tuple[int, ...]]:
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("planted", [False, True], ids=["sound", "the search reads raw counts"])
 def test_two_stores_with_the_same_noisy_counts_give_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = registry()
     monkeypatch.setattr(SQLiteStore, "signing_secret", lambda self, purpose: b"both stores have it " + purpose)
     monkeypatch.setattr(releases, "noisy", noisy_of(asked.metrics["color"].plan))
-    if planted:
-        monkeypatch.setattr(releases, "found_names", lambda raw, *_: (WORD, OTHER) if raw.sum() > 2 else (OTHER,))
     sites = []
     for name, devices in (("without", [[(0, 0)], [(1, 3)]]), ("with", [[(0, 0)], [(1, 3)], [(2, 5)]])):
         with week_of(tmp_path / name / "data", asked, devices) as store:
             found, refused = publish_to(tmp_path / name / "site", store, asked)
             assert not refused
-            assert planted or found[0].names[-1] == OTHER
-            assert planted or WORD in found[0].names
+            assert found[0].names[-1] == OTHER
+            assert WORD in found[0].names
         top = tmp_path / name / "site"
         assert verify(top) == []
         sites.append({path.relative_to(top): path.read_bytes() for path in top.rglob("*") if path.is_file()})
-    assert (sites[0] != sites[1]) == planted
+    assert sites[0] == sites[1]
 
 
 @pytest.mark.usefixtures("few")
@@ -469,32 +466,3 @@ def read_error(release: Release) -> float:
 
 def test_no_more_texts_are_looked_up_than_is_said() -> None:
     assert counts_of(plan_of().cells, tuple(map(str, range(NAMES_MAX + 2)))) <= shared.COUNTS_MAX
-
-
-def test_one_report_decides_whether_a_search_of_raw_counts_looks_a_word_up() -> None:
-    """The word's own group of reports is the same in both stores, and may show it as clearly as it will.
-
-    So noise on the shares of found words does not hide the device, nor does a threshold on a noisy share: in one store
-    the word would be published in nearly every draw, in the other in none. A delta would have to be near 1.
-    """
-    asked = {"kind": "words", "reports": 1, "epsilon": 2.0}
-    plan = Registry.parse(metrics_text({"name": asked})).metrics["name"].plan
-    domain, mechanism = Coded.of(plan.domain), PGR.of(plan.cells.mechanism_of(0))
-    length, *_ = domain.levels
-    multipliers = [domain.groups.multiplier(0, row) for row in range(ROWS)]
-    supports = [np.flatnonzero(hyperplane(*mechanism.geometry, domain.bucket("hello", row))) for row in range(ROWS)]
-
-    def proposed(more: int) -> bool:
-        table = np.full((ROWS, 1 + mechanism.outputs), 2, dtype=np.int64)
-        for report in range(more):
-            row = report % ROWS
-            table[row, 1 + supports[row][report // ROWS]] += 1
-        table[:, 0] = table[:, 1:].sum(axis=1)
-        found = search([Level(length, Sketch.of_tally(mechanism, table, multipliers))]).longer
-        return any(prefix.bits == domain.groups.number(b"hello", 0) for prefix in found)
-
-    reports = ROWS * len(supports[0])
-    least = bisect_left(range(reports), True, key=proposed)
-    assert 0 < least < reports
-    assert proposed(least)
-    assert not proposed(least - 1)

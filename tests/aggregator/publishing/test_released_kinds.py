@@ -228,7 +228,7 @@ def test_published_intervals_of_each_kind_hold(name: str, draw: Drawn, n: int, r
 
 
 @pytest.mark.parametrize(
-    ("name", "draw"), thinned([(name, draw) for name, draw, *_ in CASES if name != "pairs"], 1, 2, 3, 4)
+    ("name", "draw"), thinned([(name, draw) for name, draw, *_ in CASES if name != "pairs"], 2, 3, 4)
 )
 def test_errors_have_what_noise_on_each_count_does(name: str, draw: Drawn) -> None:
     """The variance that noise adds to a share is that of moving each count by itself, n with it.
@@ -305,18 +305,6 @@ def test_errors_of_pairs_of_columns_have_what_noise_on_each_point_does(columns: 
     assert found == pytest.approx(weights @ covariance, rel=2e-3, abs=1e-9)
 
 
-@pytest.mark.parametrize(("name", "draw"), [("mean", draw_number), ("pairs", draw_pairs)])
-def test_without_the_noise_in_the_errors_intervals_of_a_kind_would_not_hold(name: str, draw: Drawn) -> None:
-    plan, rng = plan_of(name), np.random.default_rng(14)
-    silent, found = ReleaseNoise.of(plan, 20_000_000, 1), list[bool]()
-    for _ in range(40 if name == "mean" else 4):
-        raw, truth = draw(plan, 20_000, rng)
-        blind = ReleasedTally.of(plan, released(plan, raw, rng, 20).counts or (), silent, 1)
-        rows = [row for row in estimand_of(plan).released(blind).rows if row.value in truth]
-        found += [row.own_lower <= truth[row.value][0] <= row.own_upper for row in rows]
-    assert np.mean(found) < 0.85
-
-
 # From noisy counts to a site.
 
 
@@ -362,7 +350,7 @@ def test_pages_can_be_read_from_a_disk_without_script(made: Path, site: Path, br
             tab.visit(page.as_uri())
             # Before axe, which would read the style sheet again, as no page of a disk may.
             assert [each for each in tab.complaints if not each.startswith(page.parents[1].as_uri())] == []
-            check_looks(tab, [(1280, "light"), (390, "dark")])
+            check_looks(tab)
             check_widths(tab)
             assert tab.page.evaluate("() => document.scripts.length") == 0
 

@@ -179,7 +179,7 @@ def changed(line: bytes, rng: random.Random) -> bytes:
 def test_a_changed_record_is_restored_or_refused_in_words(tmp_path: Path, lines: list[bytes]) -> None:
     rng = random.Random(37)
     ended = set()
-    for number in range(scaled(50, 4_000)):
+    for number in range(scaled(30, 4_000)):
         made = list(lines)
         for _ in range(rng.choice([1, 1, 2])):
             place = rng.randrange(1, len(made))

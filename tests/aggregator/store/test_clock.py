@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -34,11 +35,11 @@ from dither_aggregator.store.restoring import reset, restore
 from dither_aggregator.store.sqlite import exclusive
 from dither_shared.registry import Registry, utc_today
 from dither_shared.wire.reading import Problem
-from tests.aggregator.store.conftest import place_of
+from tests.aggregator.store.conftest import KINDS, place_of
 from tests.support.aggregators import dither, serve
 from tests.support.clocks import DAY_S
 from tests.support.registries import registry_text
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 from tests.support.stores import Place, RedisPlace, SQLitePlace, answer, append, body_of
 
 LEAP = 60
@@ -89,9 +90,10 @@ class Life:
         self.store.note("test", "is", "there")
 
     def send(self, number: int) -> None:
-        """Send uploads, some with a group that is refused, and fold them."""
-        for at in range(number):
-            body = body_of(self.asked, {"color": [at % 3], "dark": [at % 2]})
+        """Send so many reports of each metric in eight uploads at most, of which the last has the rest; fold them."""
+        for at in range(min(number, 8)):
+            values = range(at, number if at == 7 else at + 1)
+            body = body_of(self.asked, {"color": [each % 3 for each in values], "dark": [each % 2 for each in values]})
             self.bodies.append(body)
             append(self.store, body)
         keep_up(self.store)
@@ -134,7 +136,7 @@ def goes_on(life: Life, day: date) -> None:
     assert list(check(store)) == []
 
 
-@pytest.mark.parametrize("false_days", [0, 2])
+@pytest.mark.parametrize(("kind", "false_days"), thinned([*product(KINDS, (0, 2))], 0, 3))
 def test_a_store_whose_day_leapt_ahead_goes_on(
     place: Place, asked: Registry, request: pytest.FixtureRequest, tmp_path: Path, false_days: int
 ) -> None:
@@ -274,12 +276,7 @@ def test_batches_of_days_that_are_joined_are_added_up() -> None:
     batches = [
         Batch(1, days[number], shown, n, pack_counts(np.array([n, 1])))
         for number, shown, n in [
-            (0, True, 7),
-            (1, False, 100),
-            (1, True, 1),
-            (2, True, 9),
-            (3, True, 200),
-            (3, False, 400),
+            *((0, True, 7), (1, False, 100), (1, True, 1), (2, True, 9), (3, True, 200), (3, False, 400)),
         ]
     ]
     found = DayReset(days[1], days[1], days[3], days[2]).join_batches(batches)
@@ -487,9 +484,9 @@ def test_a_reset_that_is_killed_anywhere_is_finished_by_the_same_command(
         kept = done.counted()
     whole = records_of(file)
     assert steps > 5
-    # Behind a step is nearly before the next one: every fifth step, the last among them, is enough of both.
+    # Behind a step is nearly before the next one: every eighth step, the last among them, is enough of both.
     for behind in (False, True):
-        for at in range(steps, 0, -scaled(5, 1)):
+        for at in range(steps, 0, -scaled(8, 1)):
             back()
             file.unlink(missing_ok=True)
             with monkeypatch.context() as patched:
@@ -564,7 +561,7 @@ def clock_check(store: Store) -> HealthFinding:
     return checks._clock.find(Observed(store_status, store_status.trouble))
 
 
-@pytest.mark.parametrize("false_days", [0, 1])
+@pytest.mark.parametrize(("kind", "false_days"), thinned([*product(KINDS, (0, 1))], 1, 2))
 def test_the_cure_in_words_cures_a_store_that_leapt(
     place: Place, asked: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, false_days: int
 ) -> None:

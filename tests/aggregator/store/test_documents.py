@@ -21,7 +21,7 @@ from dither_aggregator.store.restoring import copy, restore
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from tests import house
-from tests.aggregator.store.conftest import place_of
+from tests.aggregator.store.conftest import other_kind, place_of
 from tests.support.redis_servers import RedisServer
 from tests.support.stores import Place, RedisPlace, SQLitePlace
 
@@ -132,8 +132,7 @@ def test_changes_that_come_at_once_all_arrive(place: Place, store: Store) -> Non
     assert store.documents(Bell) == [Bell("count", 33)]
 
 
-@pytest.mark.parametrize("other", ["sqlite", "redis"])
-def test_a_backup_brings_every_kind(store: Store, other: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_backup_brings_every_kind(place: Place, store: Store, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     ring(store)
     store.create_key("read", "the web team")
     store.put(Retention(400, None))
@@ -145,7 +144,7 @@ def test_a_backup_brings_every_kind(store: Store, other: str, tmp_path: Path, re
     store.tell(ToldMoves("a" * 32, date(2026, 10, 1), date(2026, 10, 7), {"dark": ["yes rose"], "color": []}))
     store.put(Release("dark", "?", plan, "month", date(2026, 10, 1), 500_000, 3, 3, date(2026, 11, 2), "", (-1, 2)))
     dump.write(tmp_path / "backup", store.dump())
-    with closing(place_of(other, tmp_path / "other", request, 1)) as target:
+    with closing(place_of(other_kind(place), tmp_path / "other", request, 1)) as target:
         restore(target.begin(), dump.read(tmp_path / "backup"))
         made = target.open()
         for kind in documents.KINDS:

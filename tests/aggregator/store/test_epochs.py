@@ -11,20 +11,6 @@ from dither_shared.registry import Registry
 from tests.support.stores import Place, append, balance, body_in, fold_all, seal_all
 
 
-def test_a_day_seals_when_it_is_over_and_nothing_of_it_is_pending(place: Place, store: Store, asked: Registry) -> None:
-    assert store.seal(0) == place.day(-1)
-    append(store, body_in(store, 0, asked, {"dark": [1]}))
-    assert store.seal(0) == place.day(-1)
-    place.travel(1)
-    assert store.seal(0) == place.day(-1)
-    fold_all(store)
-    assert store.seal(0) == place.day()
-    assert store.seal(0) == place.day()
-    assert store.status()[0].sealed == place.day()
-    place.travel(3)
-    assert store.seal(0) == place.day(3)
-
-
 def test_a_late_entry_holds_only_its_own_day_and_later_ones(place: Place, store: Store, asked: Registry) -> None:
     place.travel(2)
     append(store, body_in(store, 0, asked, {"dark": [1]}))

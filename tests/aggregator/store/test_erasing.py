@@ -20,6 +20,7 @@ from dither_aggregator.store.sqlite import FILE_NAME, moving
 from dither_shared.registry import Registry
 from tests.support.redis_servers import RedisServer, running_redis
 from tests.support.registries import registry_text
+from tests.support.soaking import scaled
 from tests.support.stores import Place, RedisPlace, SQLitePlace, append, body_in, fold_all, seal_all
 
 UPLOADS, REPORTS = 9, 64
@@ -232,7 +233,7 @@ def counts_in(place: SQLitePlace, store: Store) -> set[bytes]:
     return {one.packed for item in store.plans() for one in store.segments(0, item.id, place.day())}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(scaled(1, 4)))
 def test_no_page_of_the_file_keeps_what_was_moved_in_it(
     sqlite: SQLitePlace, asked: Registry, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,13 +354,6 @@ def test_erasing_goes_on_beside_readers_and_writers(sqlite: SQLitePlace, asked: 
 
 
 # Redis.
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[RedisServer]:
-    """One that a test may kill, slow down and start again."""
-    with running_redis(tmp_path / "redis") as started:
-        yield started
 
 
 @pytest.fixture

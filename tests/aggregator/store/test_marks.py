@@ -20,29 +20,23 @@ RELEASE = DayMark(date(2026, 11, 20), "version 158")
 LATER = DayMark(date(2026, 12, 1), "\N{SNOWMAN} a fair, in Köln")
 SAME_DAY = DayMark(date(2026, 11, 20), "a fair")
 HOSTILE = DayMark(date(1, 1, 1), "<script>alert('1 2')</script>\N{RIGHT-TO-LEFT OVERRIDE}; DROP TABLE mark")
+FULL = DayMark(date.max, "\N{GRINNING FACE}" * 80)
 
 
-def test_marks_are_kept_by_day_and_seen_by_every_process(place: Place, store: Store) -> None:
-    assert store.documents(DayMark) == []
-    for mark in (LATER, RELEASE, HOSTILE, SAME_DAY):
-        assert store.put(mark)
-    assert place.open().documents(DayMark) == store.documents(DayMark) == [HOSTILE, SAME_DAY, RELEASE, LATER]
-
-
-def test_the_same_mark_again_adds_nothing(store: Store) -> None:
-    assert store.put(RELEASE)
-    assert not store.put(DayMark(RELEASE.day, RELEASE.text))
-    assert store.documents(DayMark) == [RELEASE]
-
-
-def test_a_mark_is_removed_alone_and_once(store: Store) -> None:
+def test_marks_are_kept_by_day_once_each_and_so_many(
+    place: Place, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DayMark, "most", 4)
     assert not store.remove(RELEASE)
-    for mark in (RELEASE, SAME_DAY, LATER):
-        store.put(mark)
+    assert all(store.put(mark) for mark in (LATER, RELEASE, HOSTILE, SAME_DAY))
+    assert not store.put(DayMark(RELEASE.day, RELEASE.text))
+    assert place.open().documents(DayMark) == store.documents(DayMark) == [HOSTILE, SAME_DAY, RELEASE, LATER]
+    with pytest.raises(StoreError, match="keeps at most 4 marks; `dither mark remove DAY` makes room"):
+        store.put(FULL)
     assert store.remove(RELEASE)
     assert not store.remove(RELEASE)
-    assert store.documents(DayMark) == [SAME_DAY, LATER]
-    assert store.put(RELEASE)
+    assert store.put(FULL)
+    assert store.documents(DayMark) == [HOSTILE, SAME_DAY, LATER, FULL]
 
 
 @pytest.mark.parametrize("text", ["", "   ", "a" * 81, "two\nlines", "a\x1b[2J", "\x00", "\x85", "\udcff", "a\u2028b"])
@@ -51,24 +45,6 @@ def test_a_text_that_cannot_be_shown_is_refused(store: Store, text: str) -> None
         store.put(DayMark(RELEASE.day, text))
     assert not isinstance(caught.value, StoreUnavailable)
     assert store.documents(DayMark) == []
-
-
-def test_eighty_characters_of_any_script_are_a_text(store: Store) -> None:
-    mark = DayMark(date.max, "\N{GRINNING FACE}" * 80)
-    assert store.put(mark)
-    assert store.documents(DayMark) == [mark]
-
-
-def test_a_mark_too_many_is_refused_and_one_that_is_there_is_not(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DayMark, "most", 3)
-    for mark in (RELEASE, SAME_DAY, LATER):
-        store.put(mark)
-    with pytest.raises(StoreError, match="keeps at most 3 marks; `dither mark remove DAY` makes room"):
-        store.put(HOSTILE)
-    assert not store.put(LATER)
-    assert store.remove(LATER)
-    assert store.put(HOSTILE)
-    assert store.documents(DayMark) == [HOSTILE, SAME_DAY, RELEASE]
 
 
 def test_reports_are_counted_as_if_there_were_no_marks(store: Store, asked: Registry) -> None:
@@ -102,30 +78,22 @@ def test_one_that_only_reads_adds_none(tmp_path: Path) -> None:
             reader.put(LATER)
 
 
-# Bugs that these tests catch.
+# Bugs that the first test catches.
 
 
 @pytest.mark.parametrize(
-    ("method", "spoiled", "caught_by"),
+    ("method", "spoiled"),
     [
-        ("_save", lambda *arguments: True, test_marks_are_kept_by_day_and_seen_by_every_process),
-        ("documents", lambda store, kind: [], test_the_same_mark_again_adds_nothing),
-        ("remove", lambda store, mark: True, test_a_mark_is_removed_alone_and_once),
+        ("_save", lambda *arguments: True),
+        ("documents", lambda store, kind: []),
+        ("remove", lambda store, mark: True),
     ],
     ids=["adds nothing", "reads nothing", "removes nothing"],
 )
 def test_a_planted_bug_is_caught(
-    method: str,
-    spoiled: Callable[..., object],
-    caught_by: Callable[..., None],
-    place: Place,
-    asked: Registry,
-    monkeypatch: pytest.MonkeyPatch,
+    method: str, spoiled: Callable[..., object], place: Place, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in (SQLiteStore, RedisStore):
         monkeypatch.setattr(kind, method, spoiled)
-    store = place.make(asked)
-    arguments = {"place": place, "store": store}
-    names = caught_by.__code__.co_varnames[: caught_by.__code__.co_argcount]
     with pytest.raises(AssertionError):
-        caught_by(**{name: arguments[name] for name in names})
+        test_marks_are_kept_by_day_once_each_and_so_many(place, place.make(asked), monkeypatch)

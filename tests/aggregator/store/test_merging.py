@@ -1,8 +1,8 @@
 """Both stores merge a final day to one segment a tally and shard, of one range, and sums stay."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
 from tests.aggregator.store.conftest import place_of
 from tests.support.registries import registry_text
+from tests.support.soaking import thinned
 from tests.support.stores import Place, append, body_in, fold_all, seal_all
 
 METRICS = ("color", "dark", "font")
@@ -48,7 +49,7 @@ def day(place: Place, store: Store, asked: Registry) -> dict[str, str]:
     """A sealed day: the uploads in the first shard, folded one by one, and one in each other. Its tallies' digests."""
     for reports in UPLOADS:
         append(store, body_in(store, 0, asked, reports))
-        fold_all(store)
+        store.fold(0)
     for shard in range(1, store.shards):
         append(store, body_in(store, shard, asked, {"color": [1]}))
     fold_all(store)
@@ -144,9 +145,6 @@ def test_days_that_were_folded_together_are_merged_apart(place: Place, store: St
     assert list(check(store)) == []
 
 
-# Several processes.
-
-
 def test_any_number_of_processes_may_merge_at_once(
     place: Place, store: Store, asked: Registry, day: dict[str, str]
 ) -> None:
@@ -188,6 +186,9 @@ def test_another_process_goes_on_where_one_was_cut_off(
     assert other.merged() < place.day()
     merge_all(other)
     assert_merged(place, other, asked, day)
+
+
+# Several processes.
 
 
 def test_who_read_before_another_merged_changes_nothing(
@@ -280,31 +281,36 @@ def test_tallies_that_are_merged_are_given_up(place: Place, store: Store, asked:
     assert list(check(store)) == []
 
 
-@pytest.fixture(params=[("sqlite", 1), ("redis", 3)], ids=["to-sqlite-1", "to-redis-3"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    kind, shards = request.param
-    with closing(place_of(kind, tmp_path / "target", request, 1, shards)) as made:
-        yield made
-
-
-@pytest.mark.parametrize("merged", [True, False])
+@pytest.mark.parametrize(
+    ("copied", "shards", "merged"), thinned([*product(("sqlite", "redis"), (1, 3), (True, False))], 0, 7)
+)
 def test_where_shards_come_together_final_days_are_merged_anew(
-    place: Place, store: Store, asked: Registry, day: dict[str, str], target: Place, merged: bool
+    place: Place,
+    store: Store,
+    asked: Registry,
+    day: dict[str, str],
+    copied: str,
+    shards: int,
+    merged: bool,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     if merged:
         merge_all(store)
         record_all(store)
     append(store, body_in(store, 0, asked, UPLOADS[1]))
     fold_all(store)
-    copy = target.begin()
-    restore(copy, store.dump())
-    target.travel(1)
-    assert copy.merged() == place.day()
-    assert {name: copy.tally(asked.metrics[name].plan, place.day()).digest for name in METRICS} == day
-    assert list(check(copy)) == []
-    record_all(copy)
-    assert list(check(copy)) == []
-    assert all(len(found) <= 1 for shard in range(copy.shards) for found in ranges(place, copy, asked, shard).values())
+    with closing(place_of(copied, tmp_path / "target", request, 1, shards)) as target:
+        copy = target.begin()
+        restore(copy, store.dump())
+        target.travel(1)
+        assert copy.merged() == place.day()
+        assert {name: copy.tally(asked.metrics[name].plan, place.day()).digest for name in METRICS} == day
+        assert list(check(copy)) == []
+        record_all(copy)
+        assert list(check(copy)) == []
+        found = [ranges(place, copy, asked, shard) for shard in range(copy.shards)]
+        assert all(len(each) <= 1 for of_shard in found for each in of_shard.values())
 
 
 def test_a_compaction_of_a_sealed_day_is_merged_too(

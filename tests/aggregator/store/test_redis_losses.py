@@ -35,9 +35,6 @@ def kind() -> str:
     return "redis"
 
 
-# Restarts, and what they lose.
-
-
 def test_nothing_is_lost_or_doubled_when_redis_is_killed(own: RedisServer, asked: Registry) -> None:
     with closing(store_on(own, asked)) as store:
         bodies = [body_of(asked, {"color": [1, 2], "dark": [0]}) for _ in range(60)]
@@ -51,6 +48,9 @@ def test_nothing_is_lost_or_doubled_when_redis_is_killed(own: RedisServer, asked
         assert all(append(store, body).duplicate for body in bodies)
         fold_all(store)
         assert balance(store) == (180, 180, 0, 0)
+
+
+# Restarts, and what they lose.
 
 
 def test_scripts_that_redis_has_forgotten_are_loaded_and_run_once(server: RedisServer, asked: Registry) -> None:

@@ -1,5 +1,6 @@
 """Reading a store in Redis at one instant, in bounded steps."""
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -101,6 +102,37 @@ def dumped_ledger(store: Store) -> dict[Any, Counted]:
         held[group.plan, group.epoch] = held.get((group.plan, group.epoch), 0) + group.n
     assert {key: row.quarantined - row.dropped for key, row in record.ledger.items() if row.quarantined} == held
     return with_pending(record.ledger, count_pending(record.entries))
+
+
+def test_a_dump_reads_all_of_a_shard_that_can_change_in_one_step(
+    place: RedisPlace, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upload with a refused group that comes right behind that step is in no part of it."""
+    store, other = place.make(asked), place.open()
+
+    def send() -> None:
+        document = json.loads(body_in(store, 0, asked, {"dark": [1]}))
+        document["groups"].append({"metric": "nothing", "plan": "0" * 16, "reports": [1]})
+        append(other, json.dumps(document).encode())
+
+    def of_first_shard() -> list[object]:
+        found = store.dump()
+        record = next(one for one in found if isinstance(one, ShardRecord))
+        return [record, next(found)]
+
+    send()
+    calm, read, calls = of_first_shard(), Client.read_at_once, list[int]()
+
+    def overtaken(self: Client, commands: Any) -> Any:
+        found = read(self, commands)
+        calls.append(1)
+        if len(calls) == 1:
+            send()
+        return found
+
+    monkeypatch.setattr(Client, "read_at_once", overtaken)
+    assert of_first_shard() == calm
+    assert of_first_shard() != calm
 
 
 @pytest.mark.parametrize("how", ["shard_ledger", "dump"])

@@ -206,11 +206,8 @@ def test_a_redis_that_is_not_there_is_unavailable(asked: Registry, own: RedisSer
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("appendonly", "no"),
-        ("appendfsync", "everysec"),
-        ("no-appendfsync-on-rewrite", "yes"),
-        ("aof-load-truncated", "yes"),
-        ("maxmemory-policy", "allkeys-lru"),
+        *(("appendonly", "no"), ("appendfsync", "everysec"), ("no-appendfsync-on-rewrite", "yes")),
+        *(("aof-load-truncated", "yes"), ("maxmemory-policy", "allkeys-lru")),
     ],
 )
 def test_a_redis_that_may_lose_what_it_acknowledged_is_refused(

@@ -115,10 +115,6 @@ def test_a_store_that_was_moved_is_refused(sqlite: SQLiteStore, tmp_path: Path) 
         SQLiteStore(tmp_path)
 
 
-def test_damage_of_the_file_is_found(sqlite: SQLiteStore) -> None:
-    assert sqlite.integrity() == []
-
-
 def test_unusable_stores_are_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="holds no store"):
         SQLiteStore(tmp_path)

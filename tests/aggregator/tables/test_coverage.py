@@ -11,7 +11,7 @@ from dither_aggregator.analysis.tables.pairs import CellTable
 from tests.benchmarks.tables.coverage import COVERAGE, NOTHING, Case, Floats, Held, aims_missed, measure
 from tests.support.soaking import scaled, thinned
 
-SEEDS = scaled(34, 80)
+SEEDS = scaled(26, 80)
 SIGMAS = float(t.isf(3e-7, SEEDS - 1))
 """Two-sided, the t law of so many seeds passes them with probability 6e-7."""
 

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from dither_aggregator.analysis import words
+from dither_shared.kinds import words as words_kind
+from dither_shared.words import groups
 from tests.aggregator.words.test_reading import tally_of
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Site, site_of
+from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 REPORTS = 2_500
@@ -16,14 +19,17 @@ REPORTS = 2_500
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Two days, of which the second has a word more: at epsilon 6 half of the devices are 30 standard errors."""
-    asked = registry(kind="words", reports=1, epsilon="6", device_epsilon="60", expires=EXPIRES)
-    metric = asked.metrics["color"]
-    with site_of(asked, tmp_path_factory.mktemp("words")) as made, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(words, "KEPT_MAX", 10)  # a search in a tenth of the time, that still finds the largest
         patch.setattr(words, "LOOKED_AT_MAX", 100)
-        made.hold(metric.plan, tally_of(metric, REPORTS, {"firefox": 0.9}), days_ago=2)
-        made.hold(metric.plan, tally_of(metric, REPORTS, {"firefox": 0.4, "chrome": 0.5}), days_ago=1)
-        yield made
+        for module in (words_kind, groups):
+            patch.setattr(module, "BUCKETS", scaled(1 << 12, groups.BUCKETS))
+        asked = registry(kind="words", reports=1, epsilon="6", device_epsilon="60", expires=EXPIRES)
+        metric = asked.metrics["color"]
+        with site_of(asked, tmp_path_factory.mktemp("words")) as made:
+            made.hold(metric.plan, tally_of(metric, REPORTS, {"firefox": 0.9}), days_ago=2)
+            made.hold(metric.plan, tally_of(metric, REPORTS, {"firefox": 0.4, "chrome": 0.5}), days_ago=1)
+            yield made
 
 
 def test_rows_are_called_texts_and_their_intervals_hold_at_once(one: Site) -> None:

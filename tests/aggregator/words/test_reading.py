@@ -14,9 +14,11 @@ from dither_aggregator.analysis.words import Level, Progress, Proposed, Wanted, 
 from dither_aggregator.counting import fold_cells
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Coded
+from dither_shared.kinds import words as words_kind
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from dither_shared.safe_output import is_visible
+from dither_shared.words import groups
 from dither_shared.words.alphabets import Alphabet
 from dither_shared.words.code import KEPT_MAX
 from tests.support.registries import registry
@@ -58,6 +60,13 @@ def _continuations_of_noise() -> Iterator[None]:
         patch.object(reading_module, "LOOKED_AT_MAX", scaled(1_000, reading_module.LOOKED_AT_MAX)),
     ):
         yield
+
+
+@pytest.fixture
+def few_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give words fewer buckets, which take less time to decode: no test that uses this depends on their number."""
+    for module in (words_kind, groups):
+        monkeypatch.setattr(module, "BUCKETS", scaled(1 << 12, groups.BUCKETS))
 
 
 @cache
@@ -119,6 +128,7 @@ def test_without_reports_there_are_no_rows_and_what_is_shown_says_so() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_buckets")
 def test_a_tally_is_searched_once_whatever_is_asked_of_it_and_progress_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -174,7 +184,7 @@ def test_texts_that_no_device_says_are_not_proposed(
     ]
     monkeypatch.setattr(reading_module, "LOOKED_AT_MAX", scaled(300, reading_module.LOOKED_AT_MAX))
     proposed: set[str] = set()
-    for seed in range(scaled(1, 3)):
+    for seed in range(scaled(2, 3)):
         found = estimate(stored(metric), DAY, tally_of(metric, 300 + seed))
         proposed |= {row.value for row in found.rows}
     domain = metric.plan.domain
@@ -212,6 +222,7 @@ def test_options_of_lists_are_refused(option: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_buckets")
 def test_what_is_none_is_shown_where_presence_is_hidden() -> None:
     metric = words(presence="hidden")
     found = estimate(stored(metric), DAY, tally_of(metric, 500))
