@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.reading_cache import Computing, Kept
-from dither_aggregator.analysis.tables import clusters
+from dither_aggregator.analysis.tables import regression
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.dashboard import analyses
 from dither_aggregator.ask.language import parse
@@ -35,7 +35,7 @@ CLUSTERS = "clusters(usage, k = 3)"
 @pytest.fixture(scope="module", autouse=True)
 def _fewer_fits() -> Iterator[None]:
     """Fit clusters to fewer tables that noise makes of one: how many there are is told, and nothing else of them."""
-    with patch.object(clusters, "BOOTSTRAPS", scaled(6, clusters.BOOTSTRAPS)):
+    with patch.object(regression, "BOOTSTRAPS", scaled(6, regression.BOOTSTRAPS)):
         yield
 
 
@@ -207,7 +207,7 @@ def test_examples_are_of_each_analysis_that_the_registry_can_answer(one: Site, t
 
 def test_the_page_says_how_far_clusters_are_and_then_shows_them(one: Site) -> None:
     """No request waits for them: a process of their own makes them, and says after each fit how far it is."""
-    said, fits = list[str](), 1 + clusters.BOOTSTRAPS
+    said, fits = list[str](), 1 + regression.BOOTSTRAPS
     app = reading_app(one.store, 2_000)
     try:
         one.store.keeper = kept = Kept(one.store)

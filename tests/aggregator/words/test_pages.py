@@ -6,7 +6,7 @@ import pytest
 
 from dither_aggregator.analysis import words
 from dither_shared.kinds import words as words_kind
-from dither_shared.words import groups
+from dither_shared.words import code
 from tests.aggregator.words.test_reading import tally_of
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Site, site_of
@@ -22,8 +22,8 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(words, "KEPT_MAX", 10)  # a search in a tenth of the time, that still finds the largest
         patch.setattr(words, "LOOKED_AT_MAX", 100)
-        for module in (words_kind, groups):
-            patch.setattr(module, "BUCKETS", scaled(1 << 12, groups.BUCKETS))
+        for module in (words_kind, code):
+            patch.setattr(module, "BUCKETS", scaled(1 << 12, code.BUCKETS))
         asked = registry(kind="words", reports=1, epsilon="6", device_epsilon="60", expires=EXPIRES)
         metric = asked.metrics["color"]
         with site_of(asked, tmp_path_factory.mktemp("words")) as made:

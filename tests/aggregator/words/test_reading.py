@@ -18,7 +18,7 @@ from dither_shared.kinds import words as words_kind
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from dither_shared.safe_output import is_visible
-from dither_shared.words import groups
+from dither_shared.words import code
 from dither_shared.words.alphabets import Alphabet
 from dither_shared.words.code import KEPT_MAX
 from tests.support.registries import registry
@@ -65,8 +65,8 @@ def _continuations_of_noise() -> Iterator[None]:
 @pytest.fixture
 def few_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give words fewer buckets, which take less time to decode: no test that uses this depends on their number."""
-    for module in (words_kind, groups):
-        monkeypatch.setattr(module, "BUCKETS", scaled(1 << 12, groups.BUCKETS))
+    for module in (words_kind, code):
+        monkeypatch.setattr(module, "BUCKETS", scaled(1 << 12, code.BUCKETS))
 
 
 @cache
