@@ -94,7 +94,7 @@ def test_the_most_reports_are_summed_exactly_and_more_are_refused() -> None:
 
 
 def test_a_transform_without_enough_digits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    off = "dither_aggregator.counting.fftn"
+    off = "scipy.fft.fftn"
     monkeypatch.setattr(off, lambda grid: fftn(grid + 0.3 * (grid == grid.max())))
     with pytest.raises(BadTally, match="lost precision"):
         hyperplane_sums(np.random.default_rng(1).integers(0, 2**15, points(11, 3)), 11, 3, 0)
