@@ -524,12 +524,13 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** Keep an agreement, unless the person has refused since. */
   async #agree(call: number, at: number, metric?: string): Promise<boolean> {
     const isLast = () => call > (this.#refusals.get(metric ?? "") ?? 0);
-    if (this.#settings.silent) return false;
+    const { silent, consent } = this.#settings;
+    if (silent) return false;
     let begins = false;
     const agree = (device: Device) => {
-      begins = !device.hasAgreed(metric);
+      begins = !device.hasAgreed(metric, consent);
       if (metric === undefined) device.tryKey();
-      return isLast() && device.agree(metric, at);
+      return isLast() && device.agree(metric, at, consent);
     };
     const kept = await this.#step(agree, true, true);
     if (kept && begins) this.#end(metric ?? "", call, "not-agreed");
