@@ -211,19 +211,22 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if (this.#speaks && !this.#away) await this.look();
   }
 
-  /** Take a step of the device in one transaction. */
-  async #step<T>(step: (device: Device) => T, strict = false, create = false): Promise<T> {
+  /**
+   * Take a step of the device in one transaction. A page whose storage was cleared is silent from then on, but not
+   * because of an answer that is `hidden`: what it sends would tell that there was one. The next look finds out.
+   */
+  async #step<T>(step: (device: Device) => T, strict = false, create = false, hidden = false): Promise<T> {
     const { storage } = this.#settings;
     const taken = storage.change((state) => step(this.#device(state)), { strict, create });
     return taken.catch((error: unknown) => {
-      if (error instanceof Gone) this.#silence(); // the person has cleared it: a new device asks anew
+      if (error instanceof Gone && !hidden) this.#silence(); // the person has cleared it: a new device asks anew
       throw error;
     });
   }
 
-  async #peek<T>(look: (device: Device, state: State) => T): Promise<T | undefined> {
+  async #peek<T>(look: (device: Device, state: State) => T, hidden = false): Promise<T | undefined> {
     const seen = await this.#settings.storage.peek((state) => ({ value: look(this.#device(state), state) }));
-    if (!seen) this.#silence();
+    if (!seen && !hidden) this.#silence();
     return seen?.value;
   }
 
@@ -344,18 +347,19 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   async #take(metric: CompiledMetric, answer: unknown, call: number, at: number): Promise<string> {
-    const { metric: name } = metric.plan;
-    if (!this.#speaks && !isHidden(metric)) await this.#catchUp(CATCH_UP_EVERY_MS);
+    const [{ metric: name }, hidden] = [metric.plan, isHidden(metric)];
+    if (!this.#speaks && !hidden) await this.#catchUp(CATCH_UP_EVERY_MS);
     if (!this.#speaks) return this.#closing && this.#agreed ? "failed" : "not-agreed";
     const loaded = this.#loaded.get(name);
     if (!loaded) return "failed";
-    const ground = await this.#peek((device) => device.ground(metric));
+    const ground = await this.#peek((device) => device.ground(metric), hidden);
     if (!ground) throw new Gone();
     if (typeof ground == "string") return ground;
     const made = await this.#make(loaded, answer, ground);
     for (const [last, why] of [this.#over.get(""), this.#over.get(name)].filter((over) => !!over))
       if (call < last) return why;
-    return this.#step((device) => device.record(metric, made, at), true); // strict: it may charge what was in the slot
+    // Strict: it may charge what was in the slot.
+    return this.#step((device) => device.record(metric, made, at), true, false, hidden);
   }
 
   /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
@@ -366,7 +370,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     const cell = given ?? drawCell(metric, cohort, this.#settings.place, coins);
     if (!metric.memo_key) return { secret, cell, report: makeReport(loaded, cell, answer, coins, memo) };
     const wanted = classOf(loaded, cell, answer, memo);
-    const answered = (await this.#peek((device) => device.classFor(metric, wanted))) ?? wanted;
+    const answered = (await this.#peek((device) => device.classFor(metric, wanted), isHidden(metric))) ?? wanted;
     return { secret, cell, class: answered, report: reportOfClass(loaded, cell, answered, coins, memo) };
   }
 

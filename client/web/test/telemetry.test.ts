@@ -447,6 +447,37 @@ test("a page that goes away sends nothing for a hidden answer, and nothing that 
   assert.equal(server.requests.length, 1);
 });
 
+test("a page whose storage was cleared does the same with and without a hidden answer, until it looks", async () => {
+  const hidden = { presence: "hidden", permanent: 1e6 } as const;
+  const registry = registryOf([{ name: "ill", presence: "hidden" }, { name: "mood", ...hidden }, { name: "dark" }]);
+  const seen: unknown[] = [];
+  for (const answers of [[], ["ill"], ["mood"], ["ill", "mood"]])
+    for (const more of [[], ["dark"]]) {
+      const window = inWindow();
+      name = `dither:test-${storages++}`;
+      let [left, taken] = [0, 0];
+      const never: typeof fetch = () => new Promise(() => void left++);
+      const telemetry = page({
+        registry,
+        draw: LATE,
+        storage: new BrowserStorage(name),
+        shared: name,
+        route: { url: server.endpoint, key: KEY, simple: true, fetch: never },
+        note: () => void taken++,
+      });
+      telemetry.record("dark", true);
+      await waitUntil(async () => (window.hide(), (await kept())?.uploads.length == 1));
+      await telemetry.status();
+      await new Promise((resolve) => (indexedDB.deleteDatabase(name).onsuccess = resolve));
+      for (const metric of [...answers, ...more]) telemetry.record(metric, true);
+      await waitUntil(() => taken == 1 + answers.length + more.length);
+      window.fire("pagehide");
+      seen.push([more, left, (await telemetry.status()).counts]);
+    }
+  const [away, records] = [[[], 1, {}], [["dark"], 0, { "not-agreed": 1 }]];
+  assert.deepEqual(seen, [away, records, away, records, away, records, away, records]);
+});
+
 test("a flush says that what waits leaves on another day", async () => {
   const telemetry = page({ draw: LATE });
   telemetry.record("dark", true);
