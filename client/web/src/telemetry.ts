@@ -10,7 +10,7 @@ import { describe, type FlushResult, type Route, Sender, timeout } from "./sendi
 import type { Status } from "./status.ts";
 import { Gone, type Storage } from "./storage.ts";
 
-/** Answers that wait for the storage; more are lost. */
+/** Answers of one metric that wait for modules and the storage; more are lost. No metric takes another one's room. */
 const QUEUE_MAX = 1_000;
 /** An answer looks for a choice that was made in another page at most so often. */
 const CATCH_UP_EVERY_MS = 1_000;
@@ -94,7 +94,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   #choices: Promise<unknown>;
   /** Answers and what the app asks, one after the other: each after the choices that were made before it. */
   #queue: Promise<unknown> = Promise.resolve();
-  #queued = 0;
+  readonly #queued = new Map<string, number>();
   /** Answers and choices in the order of their calls. */
   #calls = 0;
   /** The latest refusal, by metric; by "" of all. A yes of before does not count. */
@@ -321,13 +321,12 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     }
     try {
       if (this.#closing || this.#settings.silent) return;
-      else if (this.#queued >= QUEUE_MAX) this.#note("failed");
-      else {
-        const copy = copyOf(answer); // the app may go on to change what it gave
-        const [call, at] = [++this.#calls, this.#settings.now()];
-        this.#queued++;
-        void this.#then(() => this.#record(metric, copy, call, at)).finally(() => this.#queued--);
-      }
+      const copy = copyOf(answer); // the app may go on to change what it gave
+      const queue = (change: number) => this.#queued.set(name, (this.#queued.get(name) ?? 0) + change);
+      if (this.#queued.get(name)! >= QUEUE_MAX) throw new RangeError("too many answers wait");
+      const [call, at] = [++this.#calls, this.#settings.now()];
+      queue(1);
+      void this.#then(() => this.#record(metric, copy, call, at)).finally(() => queue(-1));
     } catch {
       if (!isHidden(metric)) this.#note("failed");
     }

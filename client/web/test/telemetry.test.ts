@@ -187,7 +187,18 @@ test("an answer is what it was when it was recorded", async () => {
   assert.deepEqual(await telemetry.recorded(), [{ metric: "dark", answer: ["a"], silent: "" }]);
 });
 
-test("answers beyond a thousand that wait for the storage are lost and counted", async () => {
+test("answers of a metric beyond a thousand that wait are lost and counted, and those of a hidden one are not counted", async () => {
+  const registry = registryOf([{ name: "ill", presence: "hidden" }, { name: "dark" }]);
+  const statuses = [];
+  for (const answers of [0, 1_001]) {
+    name = `dither:test-${storages++}`;
+    const telemetry = page({ registry, storage: new BrowserStorage(name), shared: name });
+    for (let n = 0; n < answers; n++) telemetry.record("ill", true);
+    telemetry.record("dark", true);
+    const { waiting, counts, metrics } = await telemetry.status();
+    statuses.push([waiting, counts, metrics["dark"]!.silent]);
+  }
+  assert.deepEqual(statuses, Array(2).fill([2, {}, "answered"]));
   const telemetry = page();
   for (let n = 0; n < 1_100; n++) telemetry.record("dark", true);
   assert.equal((await telemetry.status()).counts.failed, 100);
