@@ -97,6 +97,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   readonly #queued = new Map<string, number>();
   /** Answers and choices in the order of their calls. */
   #calls = 0;
+  /** The moment of the latest choice in this page: a later one is later by its clock, too. */
+  #chose = -Infinity;
   /** The latest refusal, by metric; by "" of all. A yes of before does not count. */
   readonly #refusals = new Map<string, number>();
   /** Until which call answers do not count, and why. */
@@ -499,7 +501,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       warn("setConsent takes true or false, and the name of a metric or none: nothing has changed");
       return false;
     }
-    const [call, at, whose] = [++this.#calls, now(), metric ?? ""];
+    // Half a millisecond is for a choice of another page in the same one: between a yes and a no that is a no.
+    const at = (this.#chose = Math.max(now() - (given ? 0.5 : 0), this.#chose));
+    const [call, whose] = [++this.#calls, metric ?? ""];
     if (!given) {
       this.#refusals.set(whose, call);
       this.#end(whose, call, "refused");

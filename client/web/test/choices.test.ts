@@ -202,6 +202,42 @@ test("in one page the order of the calls counts where the clock stands still", a
   }
 });
 
+test("in one page the later choice counts though the clock was set back between the two", async () => {
+  const gates: (() => void)[] = [];
+  for (const metric of [undefined, "a0"])
+    for (const last of [false, true]) {
+      clock = NOON;
+      const origin = new Origin();
+      const storage = new BrowserStorage(origin.name);
+      const change = storage.change.bind(storage);
+      const telemetry = origin.page({ storage, consent: true });
+      await telemetry.setConsent(!last, metric);
+      const gate = new Promise<void>((open) => gates.push(open));
+      storage.change = async (step, how) => (await gate, change(step, how));
+      clock -= 1_000;
+      const chosen = telemetry.setConsent(last, metric);
+      clock += 2_000; // it is written when the clock is past the first choice again
+      gates.pop()!();
+      assert.equal(await chosen, true);
+      const state = (await origin.kept())!;
+      assert.equal(metric ? !state.metrics[metric]!.refused : state.consent, last, `${metric ?? "all"}: ${last}`);
+      await origin.end();
+    }
+});
+
+test("of a yes and a no in one millisecond, in two pages, the no counts, whichever is written first", async () => {
+  for (const yesFirst of [false, true]) {
+    clock = NOON;
+    const origin = new Origin();
+    const [one, other] = [origin.page(), origin.page()];
+    const choose = [() => one.setConsent(true), () => other.setConsent(false)];
+    const kept = [];
+    for (const chosen of yesFirst ? choose : choose.reverse()) kept.push(await chosen());
+    assert.deepEqual([kept, (await origin.kept())!.consent], [yesFirst ? [true, true] : [true, false], false]);
+    await origin.end();
+  }
+});
+
 test("an answer of before a metric was refused does not count once it is agreed to again, in any page", async () => {
   for (const own of [true, false]) {
     clock = NOON;
@@ -269,6 +305,7 @@ test("a page that closes while modules hang ends nevertheless, and what it was t
   const state = (await origin.kept())!;
   assert.deepEqual([state.consent, !!state.forgottenUntil, state.uploads], [false, true, []]);
   const another = origin.page({ load: script.load });
+  clock += 1;
   await another.setConsent(true);
   another.record("a0", true);
   await another.close();
