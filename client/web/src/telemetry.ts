@@ -554,6 +554,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     try {
       await this.#step(step, true, create);
       this.#fault = "";
+      this.#sender.soon(); // the rest of what was armed
       return true;
     } finally {
       this.#sender.takeBack(); // what was armed meanwhile

@@ -13,7 +13,7 @@ import { BrowserStorage, MemoryStorage } from "../src/storage.ts";
 import { type Settings, systemDraw, Telemetry } from "../src/telemetry.ts";
 import { startForTests } from "../src/testing.ts";
 import { problem, ScriptedServer } from "./server.ts";
-import { DAY, hex, isoDay, KEY, NOON, registryOf, waitUntil } from "./support.ts";
+import { DAY, hex, isoDay, KEY, NOON, registryOf, waitUntil, watchLooks } from "./support.ts";
 
 process.env.DITHER_TELEMETRY = "1";
 const PLAIN = registryOf([{ name: "dark" }, { name: "other" }]);
@@ -467,6 +467,7 @@ test("a page whose storage was cleared does the same with and without a hidden a
       const window = inWindow();
       name = `dither:test-${storages++}`;
       let [left, taken] = [0, 0];
+      const looks = watchLooks(); // one of the start's, one of the arming's
       const never: typeof fetch = () => new Promise(() => void left++);
       const telemetry = page({
         registry,
@@ -477,13 +478,14 @@ test("a page whose storage was cleared does the same with and without a hidden a
         note: () => void taken++,
       });
       telemetry.record("dark", true);
-      await waitUntil(async () => (window.hide(), (await kept())?.uploads.length == 1));
-      await telemetry.status();
+      await waitUntil(() => (window.hide(), looks.over(2)));
+      looks.restore();
       await new Promise((resolve) => (indexedDB.deleteDatabase(name).onsuccess = resolve));
       for (const metric of [...answers, ...more]) telemetry.record(metric, true);
       await waitUntil(() => taken == 1 + answers.length + more.length);
       window.fire("pagehide");
       seen.push([more, left, (await telemetry.status()).counts]);
+      await telemetry.close();
     }
   const [away, records] = [[[], 1, {}], [["dark"], 0, { "not-agreed": 1 }]];
   assert.deepEqual(seen, [away, records, away, records, away, records, away, records]);
