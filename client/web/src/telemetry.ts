@@ -493,7 +493,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
    *
    * Agreeing is to the terms of this registry, and counts until a later one asks for more (`status().asks`). Refusing
    * drops what waits and holds at once; what was charged stays charged. Only true and false are choices, and the later
-   * one of two counts, also where they were made in different pages.
+   * one of two counts, also where they were made in different pages. Wait for it before you leave the page.
    */
   async setConsent(given: boolean, metric?: string): Promise<boolean> {
     const { warn, now, storage } = this.#settings;
