@@ -73,6 +73,8 @@ export class Sender {
   #turn: Promise<unknown> = Promise.resolve();
   /** How often the person took something back: what was being armed then does not leave. */
   #takenBack = 0;
+  /** A request is on its way, or its answer. */
+  #asking = false;
   #sent = 0;
   #detail = "";
 
@@ -82,7 +84,10 @@ export class Sender {
 
   // Which page sends.
 
-  /** Begin: send if no other page does, else as soon as that one ends. Resolve when what waited is armed. */
+  /**
+   * Begin: send if no other page does, else as soon as that one ends. Resolve when what waited is armed, unless a request
+   * of before is on its way still: that is not waited for.
+   */
   async start(): Promise<void> {
     if (this.#run) return;
     const { signal } = (this.#run = new AbortController());
@@ -113,8 +118,8 @@ export class Sender {
         navigator.locks.request(shared, { signal }, next).catch(() => {});
       }
     }
-    await this.#inTurn(() => this.#arm());
-    this.#tick(0);
+    const armed = this.#inTurn(() => this.#arm()).then(() => this.#tick(0));
+    if (!this.#asking) await armed;
   }
 
   /** End: another page may send. A request that is on its way goes on. */
@@ -201,7 +206,7 @@ export class Sender {
   takeBack(): void {
     this.#disarm();
     const { shared } = this.#it;
-    if (shared === undefined) return;
+    if (shared === undefined || !globalThis.BroadcastChannel) return; // without it no page sends
     const channel = this.#channel ?? new BroadcastChannel(shared);
     channel.postMessage(TAKEN_BACK);
     if (channel != this.#channel) channel.close();
@@ -256,6 +261,7 @@ export class Sender {
   }
 
   async #outcome(upload: Upload): Promise<Outcome> {
+    this.#asking = true;
     try {
       const response = await this.#request(this.#body(upload), AbortSignal.timeout(ATTEMPT_WITHIN_MS));
       return readAnswer(response.status, response.headers, await read(response), upload.id, this.#it.now());
@@ -264,6 +270,8 @@ export class Sender {
       const unreachable = name == "TypeError"; // a browser does not say which of the two it was
       const why = unreachable ? "not reached, or it does not allow this page's origin" : name;
       return { step: "kept", detail: `no answer (${why})`, unreachable };
+    } finally {
+      this.#asking = false;
     }
   }
 
