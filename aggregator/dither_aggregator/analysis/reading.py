@@ -268,8 +268,8 @@ def for_readers(store: Store) -> Store:
 
 _AS_THEY_ARE = frozenset(
     {
-        *("app", "lossy", "plans", "stored", "plan_by_id", "today", "sealed", "tallies_from", "finals"),
-        *("snapshot", "keeper"),
+        *("app", "lossy", "plans", "stored", "plan_by_id", "measuring_people", "today", "sealed", "tallies_from"),
+        *("finals", "snapshot", "keeper"),
     }
 )
 """Parts of a store that tell a read key no more than it may know: days, plans, and what is recorded of sealed days."""
