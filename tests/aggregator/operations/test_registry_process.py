@@ -297,7 +297,7 @@ def test_hostile_registries_and_bodies_are_refused_in_words_and_grow_the_server_
         Path("/proc/self/clear_refs").write_text("5")
         before = size_kb()
         for name, text in hostile().items():
-            if len(text) < 1_900_000:
+            if len(body_of(text)) < 1_900_000:
                 spent = time.process_time()  # by this process, which takes uploads: not by the one that reads
                 status, detail = hands.refused("registry/load", {"registry": text})
                 assert time.process_time() - spent < OWN_PROCESSOR_S, name
