@@ -819,22 +819,19 @@ export class Device {
     return at < moment && moment <= this.#now;
   }
 
-  /**
-   * Tell whether the person has agreed, and not refused since; of one metric, whether they do not refuse it. Where they
-   * never chose, `consent` counts: what the app says in this page, and not what it said at an earlier start.
-   */
-  hasAgreed(metric?: string, consent?: boolean): boolean {
-    return metric === undefined ? (this.#state.consent ?? consent) === true : !this.#row(metric).refused;
+  /** Tell whether the person has agreed, and not refused since; of one metric, whether they do not refuse it. */
+  hasAgreed(metric?: string): boolean {
+    return metric === undefined ? (this.#state.consent ?? !!this.#state.agreed) : !this.#row(metric).refused;
   }
 
   /**
    * Keep that the person agreed, at a moment, to the registry's terms, or that they no longer refuse one metric. Return
    * whether that counts: not where they refused later, in another page.
    */
-  agree(metric?: string, at = this.#now, consent?: boolean): boolean {
+  agree(metric?: string, at = this.#now): boolean {
     const chosen = metric === undefined ? this.#state : this.#row(metric);
     if (this.#isBefore(chosen.chosen, at)) return false;
-    if (!this.hasAgreed(metric, consent)) chosen.since = at;
+    if (!this.hasAgreed(metric)) chosen.since = at;
     chosen.chosen = at;
     if (metric !== undefined) delete this.#row(metric).refused;
     else {

@@ -73,8 +73,6 @@ export class Sender {
   #turn: Promise<unknown> = Promise.resolve();
   /** How often the person took something back: what was being armed then does not leave. */
   #takenBack = 0;
-  /** A request is on its way, or its answer. */
-  #asking = false;
   #sent = 0;
   #detail = "";
 
@@ -84,10 +82,7 @@ export class Sender {
 
   // Which page sends.
 
-  /**
-   * Begin: send if no other page does, else as soon as that one ends. Resolve when what waited is armed, unless a request
-   * of before is on its way still: that is not waited for.
-   */
+  /** Begin: send if no other page does, else as soon as that one ends. Resolve when what waited is armed. */
   async start(): Promise<void> {
     if (this.#run) return;
     const { signal } = (this.#run = new AbortController());
@@ -118,8 +113,8 @@ export class Sender {
         navigator.locks.request(shared, { signal }, next).catch(() => {});
       }
     }
-    const armed = this.#inTurn(() => this.#arm()).then(() => this.#tick(0));
-    if (!this.#asking) await armed;
+    await this.#inTurn(() => this.#arm());
+    this.#tick(0);
   }
 
   /** End: another page may send. A request that is on its way goes on. */
@@ -206,7 +201,7 @@ export class Sender {
   takeBack(): void {
     this.#disarm();
     const { shared } = this.#it;
-    if (shared === undefined || !globalThis.BroadcastChannel) return; // without it no page sends
+    if (shared === undefined) return;
     const channel = this.#channel ?? new BroadcastChannel(shared);
     channel.postMessage(TAKEN_BACK);
     if (channel != this.#channel) channel.close();
@@ -261,7 +256,6 @@ export class Sender {
   }
 
   async #outcome(upload: Upload): Promise<Outcome> {
-    this.#asking = true;
     try {
       const response = await this.#request(this.#body(upload), AbortSignal.timeout(ATTEMPT_WITHIN_MS));
       return readAnswer(response.status, response.headers, await read(response), upload.id, this.#it.now());
@@ -270,8 +264,6 @@ export class Sender {
       const unreachable = name == "TypeError"; // a browser does not say which of the two it was
       const why = unreachable ? "not reached, or it does not allow this page's origin" : name;
       return { step: "kept", detail: `no answer (${why})`, unreachable };
-    } finally {
-      this.#asking = false;
     }
   }
 

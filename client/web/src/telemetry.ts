@@ -10,7 +10,7 @@ import { describe, type FlushResult, type Route, Sender, timeout } from "./sendi
 import type { Status } from "./status.ts";
 import { Gone, type Storage } from "./storage.ts";
 
-/** Answers of one metric that wait for modules and the storage; more are lost. No metric takes another one's room. */
+/** Answers that wait for the storage; more are lost. */
 const QUEUE_MAX = 1_000;
 /** An answer looks for a choice that was made in another page at most so often. */
 const CATCH_UP_EVERY_MS = 1_000;
@@ -94,11 +94,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   #choices: Promise<unknown>;
   /** Answers and what the app asks, one after the other: each after the choices that were made before it. */
   #queue: Promise<unknown> = Promise.resolve();
-  readonly #queued = new Map<string, number>();
+  #queued = 0;
   /** Answers and choices in the order of their calls. */
   #calls = 0;
-  /** The moment of the latest choice in this page: a later one is later by its clock, too. */
-  #chose = -Infinity;
   /** The latest refusal, by metric; by "" of all. A yes of before does not count. */
   readonly #refusals = new Map<string, number>();
   /** Until which call answers do not count, and why. */
@@ -213,22 +211,19 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if (this.#speaks && !this.#away) await this.look();
   }
 
-  /**
-   * Take a step of the device in one transaction. A page whose storage was cleared is silent from then on, but not
-   * because of an answer that is `hidden`: what it sends would tell that there was one. The next look finds out.
-   */
-  async #step<T>(step: (device: Device) => T, strict = false, create = false, hidden = false): Promise<T> {
+  /** Take a step of the device in one transaction. */
+  async #step<T>(step: (device: Device) => T, strict = false, create = false): Promise<T> {
     const { storage } = this.#settings;
     const taken = storage.change((state) => step(this.#device(state)), { strict, create });
     return taken.catch((error: unknown) => {
-      if (error instanceof Gone && !hidden) this.#silence(); // the person has cleared it: a new device asks anew
+      if (error instanceof Gone) this.#silence(); // the person has cleared it: a new device asks anew
       throw error;
     });
   }
 
-  async #peek<T>(look: (device: Device, state: State) => T, hidden = false): Promise<T | undefined> {
+  async #peek<T>(look: (device: Device, state: State) => T): Promise<T | undefined> {
     const seen = await this.#settings.storage.peek((state) => ({ value: look(this.#device(state), state) }));
-    if (!seen && !hidden) this.#silence();
+    if (!seen) this.#silence();
     return seen?.value;
   }
 
@@ -323,12 +318,13 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     }
     try {
       if (this.#closing || this.#settings.silent) return;
-      const copy = copyOf(answer); // the app may go on to change what it gave
-      const queue = (change: number) => this.#queued.set(name, (this.#queued.get(name) ?? 0) + change);
-      if (this.#queued.get(name)! >= QUEUE_MAX) throw new RangeError("too many answers wait");
-      const [call, at] = [++this.#calls, this.#settings.now()];
-      queue(1);
-      void this.#then(() => this.#record(metric, copy, call, at)).finally(() => queue(-1));
+      else if (this.#queued >= QUEUE_MAX) this.#note("failed");
+      else {
+        const copy = copyOf(answer); // the app may go on to change what it gave
+        const [call, at] = [++this.#calls, this.#settings.now()];
+        this.#queued++;
+        void this.#then(() => this.#record(metric, copy, call, at)).finally(() => this.#queued--);
+      }
     } catch {
       if (!isHidden(metric)) this.#note("failed");
     }
@@ -348,19 +344,18 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   async #take(metric: CompiledMetric, answer: unknown, call: number, at: number): Promise<string> {
-    const [{ metric: name }, hidden] = [metric.plan, isHidden(metric)];
-    if (!this.#speaks && !hidden) await this.#catchUp(CATCH_UP_EVERY_MS);
+    const { metric: name } = metric.plan;
+    if (!this.#speaks && !isHidden(metric)) await this.#catchUp(CATCH_UP_EVERY_MS);
     if (!this.#speaks) return this.#closing && this.#agreed ? "failed" : "not-agreed";
     const loaded = this.#loaded.get(name);
     if (!loaded) return "failed";
-    const ground = await this.#peek((device) => device.ground(metric), hidden);
+    const ground = await this.#peek((device) => device.ground(metric));
     if (!ground) throw new Gone();
     if (typeof ground == "string") return ground;
     const made = await this.#make(loaded, answer, ground);
     for (const [last, why] of [this.#over.get(""), this.#over.get(name)].filter((over) => !!over))
       if (call < last) return why;
-    // Strict: it may charge what was in the slot.
-    return this.#step((device) => device.record(metric, made, at), true, false, hidden);
+    return this.#step((device) => device.record(metric, made, at), true); // strict: it may charge what was in the slot
   }
 
   /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
@@ -371,7 +366,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     const cell = given ?? drawCell(metric, cohort, this.#settings.place, coins);
     if (!metric.memo_key) return { secret, cell, report: makeReport(loaded, cell, answer, coins, memo) };
     const wanted = classOf(loaded, cell, answer, memo);
-    const answered = (await this.#peek((device) => device.classFor(metric, wanted), isHidden(metric))) ?? wanted;
+    const answered = (await this.#peek((device) => device.classFor(metric, wanted))) ?? wanted;
     return { secret, cell, class: answered, report: reportOfClass(loaded, cell, answered, coins, memo) };
   }
 
@@ -493,7 +488,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
    *
    * Agreeing is to the terms of this registry, and counts until a later one asks for more (`status().asks`). Refusing
    * drops what waits and holds at once; what was charged stays charged. Only true and false are choices, and the later
-   * one of two counts, also where they were made in different pages. Wait for it before you leave the page.
+   * one of two counts, also where they were made in different pages.
    */
   async setConsent(given: boolean, metric?: string): Promise<boolean> {
     const { warn, now, storage } = this.#settings;
@@ -501,9 +496,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       warn("setConsent takes true or false, and the name of a metric or none: nothing has changed");
       return false;
     }
-    // Half a millisecond is for a choice of another page in the same one: between a yes and a no that is a no.
-    const at = (this.#chose = Math.max(now() - (given ? 0.5 : 0), this.#chose));
-    const [call, whose] = [++this.#calls, metric ?? ""];
+    const [call, at, whose] = [++this.#calls, now(), metric ?? ""];
     if (!given) {
       this.#refusals.set(whose, call);
       this.#end(whose, call, "refused");
@@ -531,13 +524,12 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** Keep an agreement, unless the person has refused since. */
   async #agree(call: number, at: number, metric?: string): Promise<boolean> {
     const isLast = () => call > (this.#refusals.get(metric ?? "") ?? 0);
-    const { silent, consent } = this.#settings;
-    if (silent) return false;
+    if (this.#settings.silent) return false;
     let begins = false;
     const agree = (device: Device) => {
-      begins = !device.hasAgreed(metric, consent);
+      begins = !device.hasAgreed(metric);
       if (metric === undefined) device.tryKey();
-      return isLast() && device.agree(metric, at, consent);
+      return isLast() && device.agree(metric, at);
     };
     const kept = await this.#step(agree, true, true);
     if (kept && begins) this.#end(metric ?? "", call, "not-agreed");
@@ -554,7 +546,6 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     try {
       await this.#step(step, true, create);
       this.#fault = "";
-      this.#sender.soon(); // the rest of what was armed
       return true;
     } finally {
       this.#sender.takeBack(); // what was armed meanwhile

@@ -527,24 +527,6 @@ test("a refusal before anything was agreed keeps nothing but itself", () => {
   assert.deepEqual(bench.state, { v: 1, metrics: {}, uploads: [], counts: {}, consent: false, chosen: NOON });
 });
 
-test("a choice whose moment the clock has not reached yet, since it was set back, stands in no later one's way", () => {
-  const bench = new Bench(registryOf([{}]));
-  bench.do((device) => device.refuse());
-  bench.now -= 3_600_000;
-  assert.equal(bench.do((device) => device.agree()), true);
-});
-
-test("a refusal that is written after a later agreement drops what was recorded before that", () => {
-  for (const metric of [undefined, "dark"]) {
-    const bench = new Bench(registryOf([{}]));
-    const record = (at: number) => bench.do((device) => device.record(bench.metric(), bench.made(1), at));
-    bench.do((device) => device.agree(metric, NOON, true));
-    bench.do((device) => device.refuse(metric, NOON - 3));
-    assert.equal(bench.do((device) => device.hasAgreed(metric)), true);
-    assert.deepEqual([record(NOON - 5), record(NOON)], ["not-agreed", ""]);
-  }
-});
-
 test("to forget erases all but what was spent, and is silent for thirty days", () => {
   const bench = new Bench(registryOf([MEMO, { name: "dark" }]));
   bench.record("home", 1, "x");

@@ -205,18 +205,3 @@ export async function waitUntil(holds: () => boolean | Promise<boolean>): Promis
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
-
-/** Watch the timers of pages: tell whether so many looks were asked for at once, and the latest of a page is over. */
-export function watchLooks(): { over: (asked: number) => boolean; restore: () => void } {
-  const { setTimeout } = globalThis;
-  const delays: number[] = [];
-  const noted = (action: () => void, delay = 0) => {
-    if (!delay || delay > 10_000) delays.push(delay); // at once; or when nothing is to be done before
-    return setTimeout(action, delay);
-  };
-  Object.assign(globalThis, { setTimeout: noted });
-  return {
-    over: (asked) => delays.filter((delay) => !delay).length == asked && delays.at(-1)! > 0,
-    restore: () => void Object.assign(globalThis, { setTimeout }),
-  };
-}
