@@ -16,7 +16,7 @@ const bundled: BuildOptions & { metafile: true } = {
   format: "esm",
   target: "es2022",
   chunkNames: "[name]-[hash]",
-  sourcemap: "external",
+  sourcemap: true,
   sourcesContent: false,
   metafile: true,
   legalComments: "none",

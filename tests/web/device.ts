@@ -7,13 +7,13 @@
 
 import { readSync, writeSync } from "node:fs";
 
+import type { CompiledMetric } from "../../client/web/src/registry.ts";
 import { bitsOf, Coins, systemCoins } from "../../client/web/src/coins.ts";
 import { folded, isSeen, normal, trimmed } from "../../client/web/src/domains/texts.ts";
 import {
   classOf,
   drawCell,
   load,
-  type Loaded,
   madeBy,
   makeReport,
   NOTHING,
@@ -48,7 +48,7 @@ type Decide = (what: "coin" | "below", of: bigint) => bigint;
 const askedFor: Decide = (what, of) => BigInt(ask({ [what]: `${of}` }));
 let decide = askedFor;
 const asked = new Asked();
-const metrics: Loaded[] = [];
+const metrics: CompiledMetric[] = [];
 const ALL = 1n << 64n;
 
 /** Read an answer: an expression of JavaScript, in which NOTHING is the device with nothing to report. */
@@ -67,24 +67,25 @@ function secretOf(hex: string): { secret: Uint8Array } {
 const calls: Record<string, (request: any) => unknown> = {
   /** Take a metric, and return its number. */
   async metric({ metric }) {
-    return metrics.push(await load(metric)) - 1;
+    await load(metric);
+    return metrics.push(metric) - 1;
   },
-  cell: ({ metric, cohort, place, system }) => drawCell(metrics[metric]!.metric, cohort, place, coinsOf(system)) ?? null,
-  value: ({ metric, cell, answer, threshold }) =>
-    valueIn(metrics[metric]!, cell, read(answer), asked, () => BigInt(threshold)) ?? null,
+  cell: ({ metric, cohort, place, system }) => drawCell(metrics[metric]!, cohort, place, coinsOf(system)) ?? null,
+  value: async ({ metric, cell, answer, threshold }) =>
+    (await valueIn(metrics[metric]!, cell, read(answer), asked, () => BigInt(threshold))) ?? null,
   report: ({ metric, cell, answer, secret, system }) =>
     makeReport(metrics[metric]!, cell, read(answer), coinsOf(system), secretOf(secret)),
   class: ({ metric, cell, answer, secret }) => classOf(metrics[metric]!, cell, read(answer), secretOf(secret)),
   "report of class": ({ metric, cell, class: of, secret }) =>
     reportOfClass(metrics[metric]!, cell, of, asked, secretOf(secret)),
   /** Draw the report or memo of a value; also as on the wire. */
-  draw({ metric, cell, value }) {
-    const { mechanism, integers } = madeBy(metrics[metric]!, cell);
+  async draw({ metric, cell, value }) {
+    const { mechanism, integers } = await madeBy(metrics[metric]!, cell);
     const report = mechanism.randomize(integers, value ?? undefined, asked);
     return [report, mechanism.write(report, integers)];
   },
-  repeat({ metric, cell, memo }) {
-    const made = madeBy(metrics[metric]!, cell);
+  async repeat({ metric, cell, memo }) {
+    const made = await madeBy(metrics[metric]!, cell);
     return made.mechanism.write(repeat(made, memo as Report, asked), made.integers);
   },
   /** Run another call once for every series of decisions; return the outcomes, each with its probability's fraction. */

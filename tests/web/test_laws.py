@@ -388,7 +388,7 @@ def test_each_report_has_fresh_noise_on_the_memo_of_its_secret(device: Device) -
     [
         ("repeat(made, permanent, coins)", "repeat(made, permanent, lasting)"),
         ("JSON.parse(memoClass) as Value, lasting)", "JSON.parse(memoClass) as Value, coins)"),
-        ("keyedBlocks!(secret, ", "keyedBlocks!(secret.fill(0), "),
+        ("keyedBlocks(secret, context)", "keyedBlocks(secret.fill(0), context)"),
     ],
     ids=["noise that is repeated", "a memo that is not", "a memo of everybody"],
 )

@@ -87,11 +87,10 @@ async function plans(vectors: Vectors, check: Check): Promise<void> {
 async function answers(vectors: Vectors, check: Check): Promise<void> {
   for (const vector of parse(vectors["answers"])) {
     checkNames(check, vector.name, vector, vector.plan);
-    const loaded = await load(vector);
     for (const asked of vector.answers) {
       const answer = asked.nothing ? NOTHING : asked.answer;
       const values = [];
-      for (const cell of vector.cells) values.push(valueIn(loaded, cell, answer, MIDDLE, () => 1n << 63n));
+      for (const cell of vector.cells) values.push(await valueIn(vector, cell, answer, MIDDLE, () => 1n << 63n));
       const expected = asked.values.map((value: unknown) => (typeof value === "boolean" ? Number(value) : value));
       check(`${vector.name}: ${asked.nothing ? "nothing" : canonical(answer)}`, values, expected);
     }
@@ -133,7 +132,7 @@ async function uploads(vectors: Vectors, check: Check): Promise<void> {
     const written = parse(body).groups;
     for (const [place, [metric, cell, count, hex]] of groups.entries()) {
       const vector = known.find((one) => one.plan.metric === metric && one.digest === written[place].plan);
-      const made = madeBy(await load(vector), cell);
+      const made = await madeBy(vector, cell);
       const width = hex.length / count;
       const reports = Array.from({ length: count }, (_, i) => hex.slice(i * width, (i + 1) * width));
       const came = reports.map((one) => made.mechanism.write(reportOf(one, made), made.integers));
@@ -162,10 +161,9 @@ async function compiled(vectors: Vectors, check: Check): Promise<void> {
   for (const metric of document.metrics as (CompiledMetric & Record<string, unknown>)[]) {
     const name = metric.plan.metric;
     checkNames(check, name, metric, withNumbers(metric.plan));
-    const loaded = await load(metric);
     const lengths = new Set<number>();
     for (const answer of [true, "v0", ["v1", "v2"], 12.5, { crashed: "yes", size: 3 }, null, "Cafe\u0301"]) {
-      const report = makeReport(loaded, drawCell(metric, 77, 1, coins), answer, coins, MEMO);
+      const report = await makeReport(metric, drawCell(metric, 77, 1, coins), answer, coins, MEMO);
       lengths.add(typeof report === "string" ? report.length : 0);
     }
     check(`${name}: lengths of reports`, lengths.size, 1);

@@ -66,8 +66,6 @@ interface Row {
   left?: number;
   agreed?: Terms;
   refused?: boolean;
-  chosen?: number;
-  since?: number;
 }
 
 /** One group of an upload. */
@@ -109,10 +107,6 @@ export interface State extends KeptDays {
   app?: string;
   /** The person's choice for the whole app. */
   consent?: boolean;
-  /** The moment of the latest choice: one that was made before it, in another page, comes too late. */
-  chosen?: number;
-  /** The moment from which the person agreed, or no longer refused: answers of before do not count. */
-  since?: number;
   agreed?: DeviceTerms;
   secret?: string;
   cohort?: number;
@@ -135,7 +129,7 @@ export function emptyState(): State {
   return { v: 1, metrics: {}, uploads: [], counts: {} };
 }
 
-/** Why a metric is silent, in a word of client/device.md; `unloaded` where its modules could not be fetched. */
+/** Why a metric is silent, in a word of client/device.md. */
 export type Silence =
   | "refused"
   | "not-agreed"
@@ -150,7 +144,6 @@ export type Silence =
   | "waiting"
   | "spent"
   | "wrong-key"
-  | "unloaded"
   | "off";
 
 /** Why a metric is silent and until which day, or the next step towards a report. */
@@ -247,13 +240,9 @@ export class Device {
 
   // Beginning.
 
-  /**
-   * Take note of what the registry has changed; draw what a new device needs. `consent` is an argument of the app.
-   * Return whether the device has begun: where the person refuses, nothing is kept.
-   */
-  begin(consent: boolean | undefined): boolean {
+  /** Take note of what the registry has changed; draw what a new device needs. `consent` is an argument of the app. */
+  begin(consent: boolean | undefined): void {
     const state = this.#state;
-    if (state.consent === false) return false;
     if (state.app === undefined) [state.app, state.firstDay] = [this.#registry.app, this.#days.clockDay];
     if (consent && state.consent === undefined && !state.agreed) this.#agreeTerms();
     this.#days.notice();
@@ -263,7 +252,6 @@ export class Device {
       if (row?.retired && row.retired[0] != digest) delete row.retired;
     }
     this.#prepareAll();
-    return true;
   }
 
   /** Let the key be tried again: the app's configuration may be another one at a start. */
@@ -450,14 +438,10 @@ export class Device {
     );
   }
 
-  /**
-   * Take a report of an answer that was recorded at a moment; return "", or why it is not taken. The first of a period
-   * counts.
-   */
-  record(metric: CompiledMetric, made: Made, at = this.#now): Silence | "" {
+  /** Take a report that was made of an answer; return "", or why it is not taken. The first of a period counts. */
+  record(metric: CompiledMetric, made: Made): Silence | "" {
     const { silent, step } = this.taken(metric);
     if (silent) return silent;
-    if (this.#isBefore(this.#state.since, at) || this.#isBefore(this.#row(metric.plan.metric).since, at)) return "not-agreed";
     if (made.secret != this.#state.secret) return "forgotten"; // everything was, since it was made
     if (made.class !== undefined && this.classFor(metric, made.class) != made.class) return "waiting";
     if (step == "replace") this.#replace(metric, made);
@@ -814,39 +798,20 @@ export class Device {
     for (const { plan, terms } of this.#registry.metrics) this.#row(plan.metric).agreed = terms;
   }
 
-  /** Tell whether something came at a moment before another one. A clock that was set back since tells nothing. */
-  #isBefore(moment = 0, at: number): boolean {
-    return at < moment && moment <= this.#now;
-  }
-
-  /** Tell whether the person has agreed, and not refused since; of one metric, whether they do not refuse it. */
-  hasAgreed(metric?: string): boolean {
-    return metric === undefined ? (this.#state.consent ?? !!this.#state.agreed) : !this.#row(metric).refused;
-  }
-
-  /**
-   * Keep that the person agreed, at a moment, to the registry's terms, or that they no longer refuse one metric. Return
-   * whether that counts: not where they refused later, in another page.
-   */
-  agree(metric?: string, at = this.#now): boolean {
-    const chosen = metric === undefined ? this.#state : this.#row(metric);
-    if (this.#isBefore(chosen.chosen, at)) return false;
-    if (!this.hasAgreed(metric)) chosen.since = at;
-    chosen.chosen = at;
+  /** Keep that the person agrees to the registry's terms, or no longer refuses one metric. */
+  agree(metric?: string): void {
     if (metric !== undefined) delete this.#row(metric).refused;
     else {
       this.#agreeTerms();
       this.#state.consent = true;
     }
     this.begin(undefined);
-    return true;
   }
 
-  /** Keep that the person refused, at a moment, and drop what waits. Charges stay, and so does what the device knows. */
-  refuse(metric?: string, at = this.#now): void {
-    const chosen = metric === undefined ? this.#state : this.#row(metric);
-    if (this.#isBefore(chosen.chosen, at)) chosen.since = chosen.chosen!;
-    else Object.assign(chosen, { chosen: at }, metric === undefined ? { consent: false } : { refused: true });
+  /** Keep that the person refuses, and drop what waits. Charges stay, and so does all that the device knows. */
+  refuse(metric?: string): void {
+    if (metric !== undefined) this.#row(metric).refused = true;
+    else this.#state.consent = false;
     this.drop("refused", metric);
   }
 
@@ -883,12 +848,11 @@ export class Device {
     return Object.fromEntries(all.filter(([, asks]) => asks.length));
   }
 
-  /** Return why a metric is silent, also because its modules are not `loaded`, or why what it takes does not leave. */
-  nothingLeaves(metric: CompiledMetric, loaded: boolean): Decision {
+  /** Return why a metric is silent, or why what it takes does not leave. */
+  nothingLeaves(metric: CompiledMetric): Decision {
     const decision = this.taken(metric);
-    if (!["", "answered", "unopened", "waiting"].includes(decision.silent)) return decision;
-    if (!loaded) return { silent: "unloaded" };
-    return this.#state.keyRefused ? { silent: "wrong-key" } : decision;
+    const waits = ["", "answered", "unopened", "waiting"].includes(decision.silent);
+    return waits && this.#state.keyRefused ? { silent: "wrong-key" } : decision;
   }
 
   /** What came of the latest attempt, in a few words. */

@@ -2,7 +2,6 @@
 
 import { type CompiledRegistry, isWhole, registryIn, withoutWaiting } from "./registry.ts";
 import type { Route } from "./sending.ts";
-import { load } from "./report.ts";
 import { BrowserStorage, MemoryStorage, type Storage } from "./storage.ts";
 import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
 
@@ -68,7 +67,6 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
     whole: isWhole(registry),
     route,
     storage,
-    load,
     shared: inMemory ? undefined : name,
     consent,
     silent,

@@ -4,12 +4,11 @@
  *     answer --domain--> value of its cell --mechanism--> report, or memo and then a report of it --> as on the wire
  *
  * Domains and mechanisms are modules that `load` fetches where a plan asks for them. It is called before any answer
- * comes, and a report is made of what it returned: nothing that is fetched depends on an answer.
+ * comes, so that nothing that is fetched depends on one.
  */
 
 import { bitsOf, Coins } from "./coins.ts";
 import type { Alphabet, CompiledMetric, Domain, Part } from "./registry.ts";
-import type { keyedBlocks } from "./sha256.ts";
 
 /** Whatever a page says. All that its domain does not ask for is "other", or what stands for it. */
 export type Answer = unknown;
@@ -109,31 +108,42 @@ const MECHANISMS: Modules = {
   sue: sets,
   rappor: sets,
 };
+const keyed = () => import("./sha256.ts");
 
-/** A metric with all that its reports need. */
-export interface Loaded {
-  readonly metric: CompiledMetric;
+interface Loaded {
   readonly domains: Readonly<Record<string, ValueOf>>;
   readonly mechanisms: Readonly<Record<string, Mechanism>>;
   readonly normal: (text: string) => string;
-  /** What draws memos; there where the metric has them. */
-  readonly keyedBlocks: typeof keyedBlocks | undefined;
 }
 
+const loaded = new WeakMap<CompiledMetric, Promise<Loaded>>();
+
 /** Fetch all that reports of a metric need. Throw for a kind, domain or mechanism that is not known. */
-export async function load(metric: CompiledMetric): Promise<Loaded> {
-  const { plan, memo_key } = metric;
+export async function load(metric: CompiledMetric): Promise<void> {
+  await partsOf(metric);
+}
+
+function partsOf(metric: CompiledMetric): Promise<Loaded> {
+  let parts = loaded.get(metric);
+  if (!parts) {
+    loaded.set(metric, (parts = fetchParts(metric)));
+    parts.catch(() => loaded.delete(metric)); // a module that could not be fetched is tried again
+  }
+  return parts;
+}
+
+async function fetchParts({ plan, memo_key }: CompiledMetric): Promise<Loaded> {
   if (!KINDS.includes(plan.kind)) throw new Error(`${plan.metric}: unknown kind ${plan.kind}`);
   const asked = [plan.domain, ...((plan.domain["domains"] as readonly Domain[] | undefined) ?? [])];
-  const [domains, mechanisms, keyed] = await Promise.all([
+  const [domains, mechanisms] = await Promise.all([
     entries<ValueOf>(DOMAINS, asked.map((one) => one.domain)),
     entries<Mechanism>(MECHANISMS, plan.cells.parts.map((part) => part.mechanism)),
-    memo_key ? import("./sha256.ts") : undefined,
+    memo_key && keyed(),
   ]);
   // A list without a value beyond ASCII has none in a form that needs the table of Unicode 14.
   const wide = /[^\0-\x7f]/.test(JSON.stringify(plan.domain)) || "characters_max" in plan.domain;
   const normal = wide ? (await texts()).normal : (text: string) => text.normalize();
-  return { metric, domains, mechanisms, normal, keyedBlocks: keyed?.keyedBlocks };
+  return { domains, mechanisms, normal };
 }
 
 async function entries<T>(modules: Modules, names: readonly string[]): Promise<Record<string, T>> {
@@ -191,25 +201,26 @@ export interface Made {
 }
 
 /** @internal Return what the reports of a cell are made by. */
-export function madeBy({ metric, mechanisms }: Loaded, cell: number): Made {
+export async function madeBy(metric: CompiledMetric, cell: number): Promise<Made> {
   const { mechanism: name, parameters, memo } = partOf(metric, cell);
+  const { mechanisms } = await partsOf(metric);
   const fresh = integersOf(parameters);
   return { name, mechanism: mechanisms[name]!, integers: memo ? integersOf(memo) : fresh, parameters: fresh };
 }
 
 /** @internal Return the value of an answer in a cell. `threshold` are the 64 bits that the device keeps. */
-export function valueIn(
-  loaded: Loaded,
+export async function valueIn(
+  metric: CompiledMetric,
   cell: number,
   answer: Answer,
   coins: Coins,
   threshold: () => bigint,
-): Value {
-  const { metric, domains, normal } = loaded;
+): Promise<Value> {
   const { plan } = metric;
   const nothing = answer === NOTHING;
   if (nothing && plan.presence !== "hidden") throw new Error(`${plan.metric} is not hidden`);
-  const { name: mechanism, integers } = madeBy(loaded, cell);
+  const { name: mechanism, integers } = await madeBy(metric, cell);
+  const { domains, normal } = await partsOf(metric);
   const { domain, kind } = plan;
   const made = { mechanism, integers, cell, coins, nothing, domains, threshold, normal };
   const question: Question = { domain, alphabet: metric.alphabet, kind, ...made };
@@ -222,35 +233,40 @@ export function valueIn(
 }
 
 /** Return a report of an answer, as on the wire; of a memoized metric a report of the answer's memo. */
-export function makeReport(
-  loaded: Loaded,
+export async function makeReport(
+  metric: CompiledMetric,
   cell: number | undefined,
   answer: Answer,
   coins: Coins,
   memo: Memo,
-): number | string {
-  if (loaded.keyedBlocks) return reportOfClass(loaded, cell, classOf(loaded, cell, answer, memo), coins, memo);
-  const { mechanism, integers } = madeBy(loaded, cell ?? 0);
-  const value = valueIn(loaded, cell ?? 0, answer, coins, () => 0n);
+): Promise<number | string> {
+  if (metric.memo_key) return reportOfClass(metric, cell, await classOf(metric, cell, answer, memo), coins, memo);
+  const { mechanism, integers } = await madeBy(metric, cell ?? 0);
+  const value = await valueIn(metric, cell ?? 0, answer, coins, () => 0n);
   return mechanism.write(mechanism.randomize(integers, value, coins), integers);
 }
 
 /** Return what a memoized metric is charged for: all that the memo sees of an answer, as a text. */
-export function classOf(loaded: Loaded, cell: number | undefined, answer: Answer, memo: Memo): string {
-  const coins = keyedCoins(loaded, memo, "class");
-  return JSON.stringify(valueIn(loaded, cell ?? 0, answer, coins, () => coins.bits64()));
+export async function classOf(
+  metric: CompiledMetric,
+  cell: number | undefined,
+  answer: Answer,
+  memo: Memo,
+): Promise<string> {
+  const coins = await keyedCoins(memo, `${metric.memo_key} class`);
+  return JSON.stringify(await valueIn(metric, cell ?? 0, answer, coins, () => coins.bits64()));
 }
 
 /** Return a report of the memo of a class, as on the wire. */
-export function reportOfClass(
-  loaded: Loaded,
+export async function reportOfClass(
+  metric: CompiledMetric,
   cell: number | undefined,
   memoClass: string,
   coins: Coins,
   memo: Memo,
-): number | string {
-  const made = madeBy(loaded, cell ?? 0);
-  const lasting = keyedCoins(loaded, memo, `${cell ?? 0} ${memoClass}`);
+): Promise<number | string> {
+  const made = await madeBy(metric, cell ?? 0);
+  const lasting = await keyedCoins(memo, `${metric.memo_key} ${cell ?? 0} ${memoClass}`);
   const permanent = made.mechanism.randomize(made.integers, JSON.parse(memoClass) as Value, lasting);
   return made.mechanism.write(repeat(made, permanent, coins), made.integers);
 }
@@ -263,6 +279,6 @@ export function repeat({ mechanism, integers, parameters }: Made, memo: Report, 
   return kept ? memo : other;
 }
 
-function keyedCoins({ metric, keyedBlocks }: Loaded, { secret }: Memo, context: string): Coins {
-  return new Coins(bitsOf(keyedBlocks!(secret, `${metric.memo_key} ${context}`)));
+async function keyedCoins({ secret }: Memo, context: string): Promise<Coins> {
+  return new Coins(bitsOf((await keyed()).keyedBlocks(secret, context)));
 }

@@ -63,16 +63,15 @@ export interface Situation {
 /** Sends what a device has armed, one upload at a time. */
 export class Sender {
   readonly #it: Situation;
-  /** What ends when the page stops sending; undefined while it does not. */
-  #run: AbortController | undefined;
   #leads = false;
+  #endLead: (() => void) | undefined;
+  #waitsForLead: AbortController | undefined;
   #channel: BroadcastChannel | undefined;
   #armed: Armed = {};
   #arming: ReturnType<typeof setTimeout> | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #turn: Promise<unknown> = Promise.resolve();
-  /** How often the person took something back: what was being armed then does not leave. */
-  #takenBack = 0;
+  #on = false;
   #sent = 0;
   #detail = "";
 
@@ -84,48 +83,53 @@ export class Sender {
 
   /** Begin: send if no other page does, else as soon as that one ends. Resolve when what waited is armed. */
   async start(): Promise<void> {
-    if (this.#run) return;
-    const { signal } = (this.#run = new AbortController());
+    if (this.#on) return;
+    this.#on = true;
     const { shared } = this.#it;
     if (shared === undefined) this.#leads = true;
     else {
       this.#channel = new BroadcastChannel(shared);
       this.#channel.onmessage = ({ data }) => {
-        if (data == TAKEN_BACK) this.#disarm();
+        if (data == TAKEN_BACK) this.#armed = {};
         if (this.#leads) this.soon();
       };
-      const lead = (lock: Lock | null): Promise<void> | undefined => {
-        if (!lock || signal.aborted) return undefined;
-        this.#leads = true;
-        return new Promise((end) => (signal.onabort = () => end()));
-      };
       await new Promise<void>((known) => {
-        const tried = (lock: Lock | null) => (known(), lead(lock));
-        navigator.locks.request(shared, { ifAvailable: true }, tried).catch(() => known());
-      });
-      if (signal.aborted) return; // it was stopped meanwhile
-      if (!this.#leads) {
-        const next = (lock: Lock | null) => {
-          const led = lead(lock);
-          this.soon();
-          return led;
+        const lead = (lock: Lock | null): Promise<void> | undefined => {
+          known();
+          if (!lock || !this.#on) return undefined;
+          this.#leads = true;
+          return new Promise((end) => (this.#endLead = end));
         };
-        navigator.locks.request(shared, { signal }, next).catch(() => {});
-      }
+        navigator.locks.request(shared, { ifAvailable: true }, lead).catch(() => known());
+      });
+      if (!this.#on) return; // it was stopped meanwhile
+      if (!this.#leads) this.#queueForLead(shared);
     }
     await this.#inTurn(() => this.#arm());
     this.#tick(0);
   }
 
+  #queueForLead(shared: string): void {
+    const { signal } = (this.#waitsForLead = new AbortController());
+    const lead = (): Promise<void> | undefined => {
+      if (signal.aborted) return undefined;
+      this.#leads = true;
+      this.soon();
+      return new Promise((end) => (this.#endLead = end));
+    };
+    navigator.locks.request(shared, { signal }, lead).catch(() => {});
+  }
+
   /** End: another page may send. A request that is on its way goes on. */
   stop(): void {
-    this.#run?.abort();
-    this.#run = undefined;
-    this.#leads = false;
+    this.#on = this.#leads = false;
     clearTimeout(this.#arming);
     clearTimeout(this.#timer);
     this.#arming = undefined;
     this.#armed = {};
+    this.#waitsForLead?.abort();
+    this.#endLead?.();
+    this.#endLead = undefined;
     this.#channel?.close();
     this.#channel = undefined;
   }
@@ -134,7 +138,7 @@ export class Sender {
 
   /** Arm what waits soon: an answer to a public metric was taken. */
   soon(): void {
-    if (!this.#run) return;
+    if (!this.#on) return;
     if (!this.#leads) this.#channel?.postMessage(WAITS);
     else this.#arming ??= timeout(() => this.armNow(), ARM_AFTER_MS);
   }
@@ -161,7 +165,7 @@ export class Sender {
 
   #tick(delay: number): void {
     clearTimeout(this.#timer);
-    if (!this.#run || delay == Infinity) return;
+    if (!this.#on || delay == Infinity) return;
     this.#timer = timeout(() => {
       void this.#inTurn(() => this.#look()).then((wait) => this.#tick(wait ?? LOOK_EVERY_MS));
     }, delay);
@@ -187,19 +191,13 @@ export class Sender {
       if (armed.upload?.id != this.#armed.upload?.id) this.#armed = {};
       return armed;
     };
-    const before = this.#takenBack;
     const armed = await this.#it.step(arming, true);
-    if (this.#leads && before == this.#takenBack) this.#armed = armed;
-  }
-
-  #disarm(): void {
-    this.#takenBack++;
-    this.#armed = {};
+    if (this.#leads) this.#armed = armed;
   }
 
   /** Let nothing leave that was armed, here or by another page: the person takes it back. */
   takeBack(): void {
-    this.#disarm();
+    this.#armed = {};
     const { shared } = this.#it;
     if (shared === undefined) return;
     const channel = this.#channel ?? new BroadcastChannel(shared);
@@ -281,7 +279,7 @@ export class Sender {
   async #sendAll(until: number): Promise<void> {
     await this.#it.look();
     await this.#it.step((device) => device.planNow());
-    while (this.#run && performance.now() < until) {
+    while (this.#on && performance.now() < until) {
       if (!this.#leads) {
         this.#channel?.postMessage(WAITS);
         this.#detail = ELSEWHERE;

@@ -17,7 +17,7 @@ export interface Storage {
    * Rejects with `Gone` where nothing was ever kept, unless it is to `create` it.
    */
   change<T>(change: (state: State) => T, how?: Writing): Promise<T>;
-  /** Let go of the connection, once what was called before is done: the next call opens another. */
+  /** Let go of the connection: the next call opens another. */
   close(): void;
 }
 
@@ -72,21 +72,19 @@ export class BrowserStorage implements Storage {
     this.#name = name;
   }
 
-  peek<T>(read: (state: State) => T): Promise<T | undefined> {
-    return this.#use(false, (database) =>
-      database && this.#run(database, "readonly", (state, kept) => (kept ? read(state) : undefined)),
-    );
+  async peek<T>(read: (state: State) => T): Promise<T | undefined> {
+    const database = await this.#open(false);
+    return database && this.#run(database, "readonly", (state, kept) => (kept ? read(state) : undefined));
   }
 
-  change<T>(change: (state: State) => T, { strict, create = false }: Writing = {}): Promise<T> {
+  async change<T>(change: (state: State) => T, { strict, create }: Writing = {}): Promise<T> {
+    const database = await this.#open(create ?? false);
+    if (!database) throw new Gone();
     const guarded = (state: State, kept: boolean) => {
       if (!kept && !create) throw new Gone();
       return change(state);
     };
-    return this.#use(create, (database) => {
-      if (!database) throw new Gone();
-      return this.#run(database, "readwrite", guarded, strict);
-    });
+    return this.#run(database, "readwrite", guarded, strict);
   }
 
   close(): void {
@@ -95,22 +93,15 @@ export class BrowserStorage implements Storage {
     database?.then((open) => open?.close()).catch(() => {});
   }
 
-  /** Hand the database to `use`. Transactions begin in the order of the calls, and `close` comes after them. */
-  #use<T>(create: boolean, use: (database: IDBDatabase | undefined) => T | Promise<T>): Promise<T> {
+  async #open(create: boolean): Promise<IDBDatabase | undefined> {
     const opening = (this.#database ??= this.#request(create));
-    const again = () => {
-      if (this.#database == opening) this.#database = undefined;
-    };
-    return opening.then(
-      (database) => {
-        if (!database) again();
-        return database || !create ? use(database) : this.#use(create, use);
-      },
-      (error: unknown) => {
-        again();
-        throw error;
-      },
-    );
+    const database = await opening.catch((error: unknown) => {
+      if (this.#database == opening) this.#database = undefined; // it is tried again
+      throw error;
+    });
+    if (database) return database;
+    if (this.#database == opening) this.#database = undefined;
+    return create ? this.#open(create) : undefined;
   }
 
   /** Open the database. Without `create`, one that is not there is not made. */

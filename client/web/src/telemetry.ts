@@ -5,7 +5,7 @@ import type * as Consent from "./consent.ts";
 import type { Draw } from "./days.ts";
 import { bodyOf, Device, type Ground, isHidden, type Look, type Made, type Silence, type State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry, TermsSentence } from "./registry.ts";
-import { classOf, drawCell, type Loaded, makeReport, NOTHING, reportOfClass } from "./report.ts";
+import { classOf, drawCell, load, makeReport, NOTHING, reportOfClass } from "./report.ts";
 import { describe, type FlushResult, type Route, Sender, timeout } from "./sending.ts";
 import type { Status } from "./status.ts";
 import { Gone, type Storage } from "./storage.ts";
@@ -14,8 +14,6 @@ import { Gone, type Storage } from "./storage.ts";
 const QUEUE_MAX = 1_000;
 /** An answer looks for a choice that was made in another page at most so often. */
 const CATCH_UP_EVERY_MS = 1_000;
-/** Answers that came before their modules are waited for so long as the page closes. */
-const CLOSE_WITHIN_MS = 1_000;
 const NOT_ASKED = "the person was not asked yet: setConsent(true) when they agree";
 const REFUSED = "the person refused";
 const CLOSED = "closed";
@@ -52,8 +50,6 @@ export interface Settings {
   whole?: Promise<boolean>;
   route: Route;
   storage: Storage;
-  /** What fetches the modules of a metric. */
-  load: (metric: CompiledMetric) => Promise<Loaded>;
   /** The name that pages share; undefined in memory. */
   shared: string | undefined;
   consent: boolean | undefined;
@@ -81,31 +77,14 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   readonly #settings: Settings;
   readonly #metrics: ReadonlyMap<string, CompiledMetric>;
   #consent: typeof Consent | undefined;
-  /** What could be fetched, by metric. Nothing is fetched twice: that would show when there is an answer. */
-  readonly #loaded = new Map<string, Loaded>();
-  #loading: Promise<unknown> | undefined;
-  #endWait = () => {};
   readonly #coins = systemCoins();
   readonly #sender: Sender;
   readonly #noted: Record<string, number> = {};
   readonly #unknown = new Set<string>();
   readonly #listeners: [EventTarget, string, (event: Event) => void][] = [];
-  /** The beginning, the choices and each `forget`, one after the other. They wait for nothing but the storage. */
-  #choices: Promise<unknown>;
-  /** Answers and what the app asks, one after the other: each after the choices that were made before it. */
-  #queue: Promise<unknown> = Promise.resolve();
+  #queue: Promise<unknown>;
   #queued = 0;
-  /** Answers and choices in the order of their calls. */
-  #calls = 0;
-  /** The latest refusal, by metric; by "" of all. A yes of before does not count. */
-  readonly #refusals = new Map<string, number>();
-  /** Until which call answers do not count, and why. */
-  readonly #over = new Map<string, readonly [call: number, why: Silence]>();
-  /** The storage has begun for a person who agrees: now modules are fetched, and then it speaks. */
-  #agreed = false;
   #speaks = false;
-  /** The page is not shown: it may never be again. */
-  #away = false;
   /** No answer is taken any more; those before are still being kept. */
   #closing = false;
   #closed = false;
@@ -130,8 +109,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       look: () => this.look(),
       step: (step, strict) => this.#step(step, strict),
     });
-    this.#choices = this.#begin().catch((error: unknown) => this.#fail(error));
-    void this.#then(() => this.#speak().catch((error: unknown) => this.#fail(error)));
+    this.#queue = this.#begin().catch((error: unknown) => this.#fail(error));
     this.#listen();
   }
 
@@ -146,9 +124,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       await this.#step((device) => device.endPeriods()).catch(() => {});
       return;
     }
-    await this.#enter();
-    if (consent === false && !this.#agreed) await this.#step((device) => device.drop("refused"), true).catch(() => {});
-    if (!this.#agreed) storage.close();
+    await this.#catchUp();
+    if (consent === false && !this.#speaks) await this.#step((device) => device.drop("refused"), true).catch(() => {});
+    if (!this.#speaks) storage.close();
   }
 
   #turnOff(why: string): void {
@@ -157,58 +135,37 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     this.#settings.warn(`telemetry is off: ${why}`);
   }
 
-  /** Speak, if the person has agreed since. */
+  /** Speak, if the person has agreed: in this page, in another one or, where they never chose, to the app. */
   async #catchUp(every = 0): Promise<void> {
-    const now = performance.now();
-    if (this.#speaks || this.#closed || this.#settings.silent || now < this.#caughtUp + every) return;
+    const { settings, now } = { settings: this.#settings, now: performance.now() };
+    if (this.#speaks || this.#closed || this.#refused || settings.silent || now < this.#caughtUp + every) return;
     this.#caughtUp = now;
-    await this.#enter();
-    await this.#speak();
-  }
-
-  /** Begin on the storage, if the person agreed: in this page, in another or, where they never chose, to the app. */
-  async #enter(): Promise<void> {
-    const { registry, storage, consent } = this.#settings;
-    const kept = await storage.peek(({ app, consent }) => ({ app, consent }));
-    const { app } = registry;
+    const kept = await settings.storage.peek(({ app, consent }) => ({ app, consent }));
+    const { app } = settings.registry;
     if (kept?.app !== undefined && kept.app != app) throw new Error(`the storage belongs to the app ${kept.app}`);
     this.#fault = "";
-    if (this.#refused || (kept?.consent ?? consent) !== true) return;
-    const refusal = this.#refusals.get("");
-    const begin = (device: Device) => device.begin(consent) && (device.tryKey(), true);
-    if ((await this.#step(begin, true, consent)) && refusal == this.#refusals.get("")) this.#begun();
+    if ((kept?.consent ?? settings.consent) === true) await this.#speak();
   }
 
-  #begun(): void {
-    this.#agreed = true;
-    if (this.#settings.persist) globalThis.navigator?.storage?.persist?.().catch(() => {});
-  }
-
-  /** Fetch what answers need, and begin to look and to send. A refusal and the end of the page end the wait. */
   async #speak(): Promise<void> {
-    if (!this.#agreed || this.#speaks || this.#closed) return;
-    const asks = (await this.#peek((device) => device.otherTerms))?.length;
-    const ended = new Promise<void>((end) => (this.#endWait = end));
-    if (!this.#agreed) return;
-    this.#loading ??= this.#load(!!asks).then(() => true);
-    if (!(await Promise.race([ended, this.#loading])) || !this.#agreed) return;
-    this.#speaks = true;
-    await this.#attend();
-  }
-
-  /** Fetch all modules before any answer. What cannot be fetched is missing until the next start. */
-  async #load(asks: boolean): Promise<void> {
-    const { load, warn } = this.#settings;
-    const loads = [...this.#metrics].map(async ([name, metric]) => void this.#loaded.set(name, await load(metric)));
-    if (asks) loads.push(import("./consent.ts").then((consent) => void (this.#consent = consent)));
-    for (const load of await Promise.allSettled(loads))
-      if (load.status == "rejected") warn(`a metric cannot be recorded: ${messageOf(load.reason)}`);
-  }
-
-  /** Look and send, while the page is shown. */
-  async #attend(): Promise<void> {
-    if (this.#speaks && !this.#away && !this.#closing) await this.#sender.start();
-    if (this.#speaks && !this.#away) await this.look();
+    const { registry, consent, persist } = this.#settings;
+    await this.#step(
+      (device) => {
+        device.begin(consent);
+        device.tryKey();
+      },
+      true,
+      true,
+    );
+    if ((await this.#peek((device) => device.otherTerms))?.length) this.#consent = await import("./consent.ts");
+    // Before any answer: nothing that is fetched depends on one.
+    for (const parts of await Promise.allSettled(registry.metrics.map(load)))
+      if (parts.status == "rejected") this.#settings.warn(`a metric cannot be recorded: ${messageOf(parts.reason)}`);
+    this.#speaks = !this.#closed && !this.#refused;
+    if (!this.#speaks) return;
+    await this.#sender.start();
+    await this.look();
+    if (persist) globalThis.navigator?.storage?.persist?.().catch(() => {});
   }
 
   /** Take a step of the device in one transaction. */
@@ -233,7 +190,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   #silence(): void {
-    this.#speaks = this.#agreed = false;
+    this.#speaks = false;
     this.#sender.stop();
   }
 
@@ -248,33 +205,24 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       target.addEventListener(type, listener);
     };
     listen(globalThis, "pagehide", () => {
-      this.#away = true;
       this.#sender.pageGoesAway();
       // A page that holds neither lock nor database may be shown again as it was.
       this.#sender.stop();
       this.#settings.storage.close();
     });
     listen(globalThis, "pageshow", (event) => {
-      if (!(event as PageTransitionEvent).persisted) return;
-      this.#away = false;
-      void this.#then(() => this.#attend());
+      if (!(event as PageTransitionEvent).persisted || !this.#speaks) return;
+      void this.#then(() => this.#sender.start().then(() => this.look()));
     });
     listen(document, "visibilitychange", () => document.visibilityState == "hidden" && this.#sender.hides());
   }
 
-  /**
-   * Stop, without waiting for the aggregator. The next start sends what waits. Resolves when all answers are kept;
-   * those whose modules have not come a second later are lost.
-   */
+  /** Stop, without waiting for the network. The next start sends what waits. Resolves when all answers are kept. */
   async close(): Promise<void> {
     this.#closing = true;
-    timeout(() => {
-      this.#closed = true;
-      this.#endWait();
-    }, CLOSE_WITHIN_MS);
     for (const [target, type, listener] of this.#listeners) target.removeEventListener(type, listener);
     this.#sender.stop();
-    await this.#then(async () => {});
+    await this.#queue;
     this.#closed = true;
     this.#silence();
     this.#settings.storage.close();
@@ -282,20 +230,16 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** Do one thing after the other: answers are kept in the order in which they come. */
   #then<T>(action: () => Promise<T>): Promise<T | undefined> {
-    const turn = this.#safely(Promise.all([this.#queue, this.#choices]).then(action));
+    const turn = this.#queue.then(action).catch((error: unknown): undefined => {
+      if (!(error instanceof Gone)) this.#note("failed");
+    });
     this.#queue = turn;
     return turn;
   }
 
-  #safely<T>(action: Promise<T>): Promise<T | undefined> {
-    return action.catch((error: unknown): undefined => {
-      if (!(error instanceof Gone)) this.#note("failed");
-    });
-  }
-
   /** Resolve when all answers that were recorded so far are kept, or why not is known. */
   protected async settled(): Promise<void> {
-    await this.#then(async () => {});
+    await this.#queue;
   }
 
   #note(reason: string): void {
@@ -321,9 +265,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       else if (this.#queued >= QUEUE_MAX) this.#note("failed");
       else {
         const copy = copyOf(answer); // the app may go on to change what it gave
-        const [call, at] = [++this.#calls, this.#settings.now()];
         this.#queued++;
-        void this.#then(() => this.#record(metric, copy, call, at)).finally(() => this.#queued--);
+        void this.#then(() => this.#record(metric, copy)).finally(() => this.#queued--);
       }
     } catch {
       if (!isHidden(metric)) this.#note("failed");
@@ -331,9 +274,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   /** Record an answer. Of a hidden metric nothing is counted, and telemetry does not begin because of it. */
-  async #record(metric: CompiledMetric, answer: unknown, call: number, at: number): Promise<void> {
+  async #record(metric: CompiledMetric, answer: unknown): Promise<void> {
     const hidden = isHidden(metric);
-    const silent = await this.#take(metric, answer, call, at).catch((error: unknown): string => {
+    const silent = await this.#take(metric, answer).catch((error: unknown): string => {
       if (error instanceof Gone) return "not-agreed";
       return "failed";
     });
@@ -343,39 +286,35 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     else this.#sender.soon();
   }
 
-  async #take(metric: CompiledMetric, answer: unknown, call: number, at: number): Promise<string> {
-    const { metric: name } = metric.plan;
+  async #take(metric: CompiledMetric, answer: unknown): Promise<string> {
     if (!this.#speaks && !isHidden(metric)) await this.#catchUp(CATCH_UP_EVERY_MS);
-    if (!this.#speaks) return this.#closing && this.#agreed ? "failed" : "not-agreed";
-    const loaded = this.#loaded.get(name);
-    if (!loaded) return "failed";
+    if (!this.#speaks) return "not-agreed";
     const ground = await this.#peek((device) => device.ground(metric));
     if (!ground) throw new Gone();
     if (typeof ground == "string") return ground;
-    const made = await this.#make(loaded, answer, ground);
-    for (const [last, why] of [this.#over.get(""), this.#over.get(name)].filter((over) => !!over))
-      if (call < last) return why;
-    return this.#step((device) => device.record(metric, made, at), true); // strict: it may charge what was in the slot
+    const made = await this.#make(metric, answer, ground);
+    return this.#step((device) => device.record(metric, made), true); // strict: it may charge what was in the slot
   }
 
   /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
-  async #make(loaded: Loaded, answer: unknown, { secret, cohort, cell: given }: Ground): Promise<Made> {
-    const { metric } = loaded;
+  async #make(metric: CompiledMetric, answer: unknown, { secret, cohort, cell: given }: Ground): Promise<Made> {
     const coins = this.#coins;
     const memo = { secret: Uint8Array.from(secret.match(/../g)!, (byte) => parseInt(byte, 16)) };
     const cell = given ?? drawCell(metric, cohort, this.#settings.place, coins);
-    if (!metric.memo_key) return { secret, cell, report: makeReport(loaded, cell, answer, coins, memo) };
-    const wanted = classOf(loaded, cell, answer, memo);
+    if (!metric.memo_key) return { secret, cell, report: await makeReport(metric, cell, answer, coins, memo) };
+    const wanted = await classOf(metric, cell, answer, memo);
     const answered = (await this.#peek((device) => device.classFor(metric, wanted))) ?? wanted;
-    return { secret, cell, class: answered, report: reportOfClass(loaded, cell, answered, coins, memo) };
+    return { secret, cell, class: answered, report: await reportOfClass(metric, cell, answered, coins, memo) };
   }
 
   /** Open and close the periods of hidden metrics, and say what waits. */
   protected async look(): Promise<Look> {
     const nothings = new Map<CompiledMetric, Made>();
     for (const [metric, ground] of (await this.#peek((device) => device.unopened())) ?? []) {
-      const loaded = this.#loaded.get(metric.plan.metric);
-      if (loaded) nothings.set(metric, await this.#make(loaded, NOTHING, ground));
+      await this.#make(metric, NOTHING, ground).then(
+        (made) => nothings.set(metric, made),
+        () => {},
+      );
     }
     return this.#step((device) => device.look(nothings));
   }
@@ -435,11 +374,11 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     const [{ statusOf }, consent] = modules;
     this.#consent = consent;
     const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] as Silence | undefined;
-    const told = { silent, word: word ?? "off", noted: this.#noted, loaded: this.#loaded, development } as const;
+    const told = { silent, word: word ?? "off", noted: this.#noted, development } as const;
     const seen = off
       ? undefined
       : await this.#peek((device, state) => statusOf(registry, told, device, state)).catch(() => undefined);
-    if (!this.#agreed) storage.close();
+    if (!this.#speaks) storage.close();
     return seen ?? statusOf(registry, told);
   }
 
@@ -463,7 +402,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** Return the upload that is sent next and what it costs, without building or charging it. */
   async preview(): Promise<Preview> {
-    await this.settled();
+    await this.#queue;
     const { simple, key } = this.#settings.route;
     const upload = this.#speaks ? await this.#peek((device) => device.arm().upload).catch(() => undefined) : undefined;
     if (!upload) return { body: "", cost: {} };
@@ -487,88 +426,37 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
    * Keep what the person chose: for the whole app, or for one `metric`. Resolve to whether it was kept.
    *
    * Agreeing is to the terms of this registry, and counts until a later one asks for more (`status().asks`). Refusing
-   * drops what waits and holds at once; what was charged stays charged. Only true and false are choices, and the later
-   * one of two counts, also where they were made in different pages.
+   * drops what waits and holds at once; what was charged stays charged. Only true and false are choices.
    */
   async setConsent(given: boolean, metric?: string): Promise<boolean> {
-    const { warn, now, storage } = this.#settings;
+    const { settings } = { settings: this.#settings };
     if ((given !== true && given !== false) || (metric !== undefined && !this.#metrics.has(metric))) {
-      warn("setConsent takes true or false, and the name of a metric or none: nothing has changed");
+      settings.warn("setConsent takes true or false, and the name of a metric or none: nothing has changed");
       return false;
     }
-    const [call, at, whose] = [++this.#calls, now(), metric ?? ""];
     if (!given) {
-      this.#refusals.set(whose, call);
-      this.#end(whose, call, "refused");
+      this.#sender.takeBack();
+      if (metric === undefined) {
+        this.#refused = true;
+        this.#silence();
+      }
     }
-    const kept = given ? this.#choose(() => this.#agree(call, at, metric)) : this.#refuse(call, at, metric);
-    if (!given) void this.#choose(() => kept);
-    else if (metric === undefined) void this.#then(() => this.#catchUp());
-    const done = (await kept) ?? false;
-    if (!this.#agreed) storage.close();
-    return done;
-  }
-
-  /** Keep a refusal, in a transaction that begins now: nothing that hangs comes before it. */
-  async #refuse(call: number, at: number, metric?: string): Promise<boolean> {
-    if (metric === undefined) {
-      this.#refused = true;
-      this.#silence();
-      this.#endWait();
-    }
-    const kept = await this.#safely(this.#takeBack((device) => device.refuse(metric, at), true));
-    if (metric === undefined && kept && call == this.#refusals.get("")) this.#refused = false;
-    return kept ?? false;
-  }
-
-  /** Keep an agreement, unless the person has refused since. */
-  async #agree(call: number, at: number, metric?: string): Promise<boolean> {
-    const isLast = () => call > (this.#refusals.get(metric ?? "") ?? 0);
-    if (this.#settings.silent) return false;
-    let begins = false;
-    const agree = (device: Device) => {
-      begins = !device.hasAgreed(metric);
-      if (metric === undefined) device.tryKey();
-      return isLast() && device.agree(metric, at);
-    };
-    const kept = await this.#step(agree, true, true);
-    if (kept && begins) this.#end(metric ?? "", call, "not-agreed");
-    if (kept && metric === undefined && isLast()) {
-      this.#refused = false;
-      if (!this.#closed) this.#begun();
-    }
-    return kept;
-  }
-
-  /** Take what a choice takes back out of the storage, and out of what this page and others have ready to send. */
-  async #takeBack(step: (device: Device) => void, create = false): Promise<true> {
-    this.#sender.takeBack();
-    try {
-      await this.#step(step, true, create);
+    const kept = await this.#then(async () => {
+      if (given && settings.silent) return false;
+      await this.#step((device) => (given ? device.agree(metric) : device.refuse(metric)), true, true);
+      if (metric === undefined) this.#refused = false;
       this.#fault = "";
+      if (given && metric === undefined && !this.#closed) await this.#speak();
       return true;
-    } finally {
-      this.#sender.takeBack(); // what was armed meanwhile
-    }
-  }
-
-  /** Let no answer count that was recorded before a call. */
-  #end(whose: string, call: number, why: Silence): void {
-    if (call > (this.#over.get(whose)?.[0] ?? 0)) this.#over.set(whose, [call, why]);
-  }
-
-  #choose<T>(choice: () => Promise<T>): Promise<T | undefined> {
-    const chosen = this.#safely(this.#choices.then(choice));
-    this.#choices = chosen;
-    return chosen;
+    });
+    if (!this.#speaks) settings.storage.close();
+    return kept ?? false;
   }
 
   /** Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days. */
   async forget(): Promise<void> {
-    this.#end("", ++this.#calls, "forgotten");
     this.#sender.takeBack();
-    await this.#choose(() => this.#takeBack((device) => device.forget()));
-    if (!this.#agreed) this.#settings.storage.close();
+    await this.#then(() => this.#step((device) => device.forget(), true));
   }
 }
 

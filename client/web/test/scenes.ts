@@ -158,7 +158,7 @@ class Played extends Bench {
     return this.do((device) => {
       const silent: Expected["silent"] = {};
       for (const metric of this.registry.metrics) {
-        const { silent: why, until } = device.nothingLeaves(metric, true);
+        const { silent: why, until } = device.nothingLeaves(metric);
         if (why) silent[metric.plan.metric] = [why, until ?? null];
       }
       const spent = Object.fromEntries(this.registry.metrics.map(({ plan }) => [plan.metric, this.spent(plan.metric)]));

@@ -7,7 +7,6 @@ import { DAY_MS } from "../src/days.ts";
 import type { State } from "../src/device.ts";
 import { start } from "../src/index.ts";
 import { type Alphabet, canonical, type CompiledMetric, type CompiledRegistry } from "../src/registry.ts";
-import { load } from "../src/report.ts";
 import { sha256, utf8 } from "../src/sha256.ts";
 import { BrowserStorage, MemoryStorage } from "../src/storage.ts";
 import { type Settings, systemDraw, Telemetry } from "../src/telemetry.ts";
@@ -42,7 +41,6 @@ function page(more: Partial<Settings> & { registry?: CompiledRegistry } = {}): T
     registry: PLAIN,
     route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch },
     storage: new BrowserStorage(name),
-    load,
     shared: name,
     consent: true,
     silent: "",
@@ -235,7 +233,7 @@ test("a refusal is stored, and nothing else", async () => {
   assert.equal(await telemetry.setConsent(false), true);
   telemetry.record("dark", true);
   assert.equal((await telemetry.status()).silent, "the person refused");
-  assert.deepEqual(await kept(), { v: 1, metrics: {}, uploads: [], counts: {}, consent: false, chosen: NOON });
+  assert.deepEqual(await kept(), { v: 1, metrics: {}, uploads: [], counts: {}, consent: false });
   assert.equal(
     (await page({ consent: true }).status()).silent,
     "the person refused",
