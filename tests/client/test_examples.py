@@ -187,9 +187,8 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path, monke
         later = Telemetry(
             Settings(app.registry, transport, directory, None, clock=lambda: time.time() + 2 * BACKOFF_S + 20)
         )
-        assert later.flush(30) == dither.FlushResult(sent=3, waiting=0, detail="")
+        wait_until(lambda: later.flush(5).waiting == 0 and counted(service) == ONCE)  # it may only now give up
         later.close()
-        assert counted(service) == ONCE
 
 
 def ended(connection: socket.socket) -> bool:
