@@ -293,7 +293,7 @@ class RefusedShown:
     """The groups that were refused on the last days."""
 
     rows: Capped[RefusedRow]
-    """Those with the most reports first."""
+    """The ones with the most reports come first."""
     total: RefusedCount
     hints: Sequence[tuple[str, str]]
     """The words of each reason that there is, and what to do."""

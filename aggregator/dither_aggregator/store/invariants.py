@@ -23,7 +23,7 @@ An entry is damaged when it cannot be unpacked, or names a plan that the store d
 read, but the ledger knows how many they are: those accepted and not folded, not in quarantine, and in no sound entry.
 No fold and no append changes that difference, so it can be computed before the step that uses it.
 
-Those reports go into the quarantine, a group for each plan and epoch, with the damaged entries as they are on the disk.
+Such reports go into the quarantine, a group for each plan and epoch, with the damaged entries as they are on the disk.
 The ledger balances again. The reports can be dropped, and not be replayed: nothing is left to count. If several entries
 of a shard are damaged at once, nobody knows which held what: they are set apart together.
 """

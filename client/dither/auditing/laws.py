@@ -336,7 +336,7 @@ def branches(weights: tuple[int, ...]) -> int:
 
 
 def _table(draw: Callable[[Rng], Any], paths: Paths) -> dict[Outcome, Fraction]:
-    """Follow every sequence. Those with the same weights are counted, and their probability computed once."""
+    """Follow every sequence. Sequences of the same weights are counted, and their probability is computed once."""
     counts: dict[tuple[Outcome, tuple[Any, ...]], int] = defaultdict(int)
     pending: list[list[int]] = [[]]
     followed = 0

@@ -150,7 +150,7 @@ def hundredths(linked: float | None) -> str:
 
 
 def _tuples(memoized: Sequence[Cells], log_rare: float) -> SymbolLaw:
-    """Return the law of a tuple of independent symbols. Those that are rarer than `log_rare` are one group."""
+    """Return the law of a tuple of independent symbols. Tuples that are rarer than `log_rare` are one group."""
     laws = (_without_rare(cells.mechanism.memo_law(), log_rare) for cells in memoized)
     joint = next(laws, [Equiprobable(1.0, 0.0)])
     for law in laws:

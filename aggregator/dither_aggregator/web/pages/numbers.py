@@ -31,7 +31,7 @@ LINES = 4
 NAMES_MAX = 6
 """So many edges, at most, have their number beneath."""
 DIGITS, DIGITS_MAX = 3, 19
-"""That count of an edge beneath, more where edges would look alike; the table has all."""
+"""An edge beneath has so many digits, and more where edges would look alike; the table has all of them."""
 NAME_PERCENT = 4.5
 """How much of a plot one em of a label is: 12 pixels of the 270 that a screen of 320 leaves."""
 ToldBelow = tuple[int, int, str]
