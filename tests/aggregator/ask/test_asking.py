@@ -265,7 +265,7 @@ def test_a_period_has_its_days_weeks_and_months() -> None:
 
 
 def check_hold(asking: Asking, truths: dict[str, float], runs: int) -> None:
-    """Check that each misses in 5 % of runs at most, but for 1e-6 in all, and that some do."""
+    """Check that each misses in 5 % of runs at most, but for 1e-6 in all, and that some do where runs are many."""
     missed, questions = dict.fromkeys(truths, 0), {text: parse(text) for text in truths}
     for _, (text, truth) in product(range(runs), truths.items()):
         (answer,) = asking.answer(questions[text], alone=1)
@@ -274,7 +274,8 @@ def check_hold(asking: Asking, truths: dict[str, float], runs: int) -> None:
         missed[text] += not answer.lower <= truth <= answer.upper
     assert max(missed.values()) <= binom.isf(1e-6 / len(truths), runs, 0.05), missed
     assert sum(missed.values()) <= binom.isf(1e-6, runs * len(truths), 1 - POOLED), missed
-    assert sum(missed.values()) > 0, "intervals that never miss are too wide"
+    if 0.95**runs < 1e-6:
+        assert sum(missed.values()) > 0, "intervals that never miss are too wide"
 
 
 def test_intervals_of_questions_asked_together_hold(asking: Asking, world: World) -> None:
