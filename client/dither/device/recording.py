@@ -285,10 +285,11 @@ class Budget:
         """Return the micro-epsilon charged so far, by metric."""
         return dict(self._file.execute("SELECT name, spent FROM metric ORDER BY name").fetchall())
 
-    def _committed(self) -> dict[str, int]:
-        """Return the micro-epsilon charged, or reserved by a built upload, by metric."""
+    def _committed(self, metric: str | None = None) -> dict[str, int]:
+        """Return the micro-epsilon charged, or reserved by a built upload, by metric: of one, or of all."""
         sql = "SELECT name, spent + COALESCE(micro, 0) FROM metric LEFT JOIN reserved ON metric = name"
-        return dict(self._file.execute(sql).fetchall())
+        one = ("", ()) if metric is None else (" WHERE name = ?", (metric,))
+        return dict(self._file.execute(sql + one[0], one[1]).fetchall())
 
     def epsilon(self) -> int:
         """Return the most that all metrics may charge together: what was agreed to, or less if less is asked for."""
@@ -461,7 +462,7 @@ class Budget:
         """
         if answers_always(metric):
             return []
-        left = max(0, metric.reservation - self._committed()[metric.name]) // metric.charge
+        left = max(0, metric.reservation - self._committed(metric.name)[metric.name]) // metric.charge
         present = period_start(self._days.today(), metric.period_days)
         drawn = draw_periods(metric, self._rng)
         begins = [day for day in drawn if day > present or (is_new and day == present)]
