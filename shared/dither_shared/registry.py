@@ -30,8 +30,7 @@ from dither_shared.plan import Plan
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
-    from dither_shared.kinds.precision import KindPrecision, Told
+    from dither_shared.kinds.precision import KindPrecision, Told, Worth
     from dither_shared.releases import Publishing
     from dither_shared.toml_tables import Mistakes, TomlTable, ValueList
 

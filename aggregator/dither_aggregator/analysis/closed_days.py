@@ -301,7 +301,7 @@ def _ones(
 #
 # Only what is clumsy is found: reports that no honest device sends so often, such as those of a broken build, of a
 # device that sends one report a thousand times, of all ones. Made-up reports that are drawn like honest ones pass, and
-# move an estimate all the same: `dither_shared.accounting.poisoning` says how far.
+# move an estimate all the same: `dither_shared.kinds.precision` says how far.
 
 
 ALPHA = 0.001

@@ -1,7 +1,6 @@
 """A metric's integers in people's words: how sure somebody can become, and who can be linked.
 
-No device asks how far made-up reports move an estimate (poisoning.py), or for the loss of several outputs
-(composition.py).
+No device asks for the loss of several outputs (composition.py).
 """
 
 from __future__ import annotations

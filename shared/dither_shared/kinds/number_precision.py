@@ -20,11 +20,11 @@ from itertools import accumulate, pairwise
 from math import ceil, sqrt
 from operator import add, mul, sub, truediv
 
-from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import Cells
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.kinds.kind import Asked
 from dither_shared.kinds.precision import (
+    HONEST,
     MEANS_MIN,
     NUMBERS_MIN,
     SIDES,
@@ -32,6 +32,8 @@ from dither_shared.kinds.precision import (
     CountNoise,
     KindPrecision,
     Told,
+    Worth,
+    of_support,
     with_tails,
 )
 from dither_shared.mechanisms import PureMechanism, SquareWave

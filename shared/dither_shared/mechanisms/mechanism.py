@@ -235,7 +235,7 @@ class PureMechanism(Mechanism):
     @property
     def supported(self) -> tuple[int, int]:
         """How many of the d values one report supports, at least and at most; a bound of both."""
-        return 0, self.d
+        return (1, 1) if self.supports_one else (0, self.d)
 
     def class_of(self, values: Sequence[int]) -> int:
         """Return the class of the answer that holds these values, each in [0, d): all that `randomize` sees of it.
