@@ -110,10 +110,10 @@ def detectable_share(noisy: Noisy, d: int, n: int) -> float:
 #
 #     part (up - f)  upward        part (down + f)  downward        up = max w(y)      down = - min w(y)
 #
-# Both are reached: send a report of the largest w, or of the least, m times. With f in [0, 1] upward the worst is f =
-# 0, and downward f = 1. No mechanism prevents this (Cheu, Smith, Ullman 2021). An estimate that is not linear in the
-# counts has no such w. There `known` is false, and m chosen reports move it at least as far: they make the counts that
-# as much more, or as much less, of it is expected to make.
+# Both are reached: send a report of the largest w, or of the least, m times. With f in [0, 1] upward the worst is
+# f = 0, and downward f = 1. No mechanism prevents this (Cheu, Smith, Ullman 2021). An estimate that is not linear in
+# the counts has no such w. There `known` is false, and m chosen reports move it at least as far: they make the counts
+# that as much more, or as much less, of it is expected to make.
 
 
 @frozen
