@@ -8,13 +8,12 @@ from typing import cast
 import pytest
 
 from dither_shared.accounting import linked_share
-from dither_shared.cells import DEVICE, Cells
 from dither_shared.domains import Hashed, Verbatim
 from dither_shared.errors import RegistryError
 from dither_shared.exact import exp_below
 from dither_shared.kinds import TextKind
 from dither_shared.kinds.text_memo import LINKED_MAX, WORSE_MAX, bucket_variance, choose_memo, rappor_cells
-from dither_shared.mechanisms import RAPPOR, MemoizedTwoLevel
+from dither_shared.mechanisms import DEVICE, RAPPOR, Cells, MemoizedTwoLevel
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.laws import Law, largest_ratio, law_of, law_of_class

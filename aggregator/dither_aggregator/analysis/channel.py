@@ -26,10 +26,9 @@ from cachetools import LRUCache, cached
 
 from dither_aggregator.analysis.inference import Floats, Z
 from dither_aggregator.counting import Counts, hyperplane, tables
-from dither_shared.cells import Cells
 from dither_shared.domains import Buckets, Domain, Range, Thresholds
 from dither_shared.kinds.number_precision import even_information
-from dither_shared.mechanisms import GRR, PGR, Mechanism, MemoizedTwoLevel, SquareWave
+from dither_shared.mechanisms import GRR, PGR, Cells, Mechanism, MemoizedTwoLevel, SquareWave
 from dither_shared.plan import Plan
 from dither_shared.rng import SCALE
 

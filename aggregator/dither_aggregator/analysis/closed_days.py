@@ -63,9 +63,8 @@ from dither_aggregator.counting import Counts, hyperplane_sums, hyperplanes_thro
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.records import HEAD_BYTES, Final, add_plain, plain_counts
-from dither_shared.cells import Cells
 from dither_shared.frozen import canonical_json
-from dither_shared.mechanisms import RAPPOR, Mechanism, PureMechanism, SquareWave
+from dither_shared.mechanisms import RAPPOR, Cells, Mechanism, PureMechanism, SquareWave
 from dither_shared.mechanisms.pgr import points
 from dither_shared.mechanisms.unary import UnaryCode
 from dither_shared.plan import Plan

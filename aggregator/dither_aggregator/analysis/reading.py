@@ -48,9 +48,8 @@ from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.records import unpack_counts
-from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import Cells, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.terms import periods_touched
 

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from dither_aggregator.counting import BadTally, Counts, fold_cells
-from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
+from dither_shared.mechanisms import Cells
 
 TallyKey = tuple[int, date]
 """A plan's id and an epoch: what a tally, and a row of a shard's ledger, is known by."""

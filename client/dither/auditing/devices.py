@@ -28,8 +28,8 @@ from dither.auditing.laws import BitsLaw, Likelier, Paths, TableLaw, TooMany, la
 from dither.auditing.memos import Telling, sent_as_one, telling
 from dither.auditing.simulated import DAYS, Reported, Simulated, companion, cut_down, groups_of, life_claim, reports_of
 from dither.device import BuiltUpload
-from dither_shared.cells import Cells
 from dither_shared.frozen import frozen, replaced
+from dither_shared.mechanisms import Cells
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import COIN_BITS, SCALE, Rng
 

@@ -20,7 +20,6 @@ from itertools import accumulate, pairwise
 from math import ceil, sqrt
 from operator import add, mul, sub, truediv
 
-from dither_shared.cells import Cells
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.kinds.kind import Asked
 from dither_shared.kinds.precision import (
@@ -36,7 +35,7 @@ from dither_shared.kinds.precision import (
     of_support,
     with_tails,
 )
-from dither_shared.mechanisms import PureMechanism, SquareWave
+from dither_shared.mechanisms import Cells, PureMechanism, SquareWave
 from dither_shared.mechanisms.two_level import TwoLevel
 from dither_shared.rng import SCALE
 

@@ -14,13 +14,12 @@ from math import ceil, log, prod, sqrt
 from statistics import NormalDist
 from typing import Any, Generic, Protocol, TypeVar
 
-from dither_shared.cells import Cells
 from dither_shared.domains import Coded, Domain, TextDomain, Values
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen, replaced
 from dither_shared.installed import Installed
 from dither_shared.kinds.kind import Asked, Kind
-from dither_shared.mechanisms import RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism
+from dither_shared.mechanisms import RAPPOR, Cells, Mechanism, MemoizedTwoLevel, PureMechanism
 from dither_shared.words.code import KEPT_MAX, PROPOSED, STANDS_OUT, Layout
 
 # How small a share n reports can show: the noise floor, the critical share and the detectable share.

@@ -19,11 +19,10 @@ from fractions import Fraction
 from itertools import combinations
 from math import prod, sqrt
 
-from dither_shared.cells import Cells
 from dither_shared.domains.columns import Columns, symbols_of
 from dither_shared.kinds.kind import Asked
 from dither_shared.kinds.precision import QUESTION_MIN, SIDES, CountNoise, KindPrecision, Told, Worth, with_tails
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import Cells, PureMechanism
 from dither_shared.mechanisms.two_level import OneShot
 
 GROUP, RATE = 0.1, 0.5

@@ -16,10 +16,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dither_shared.accounting import linked_share
-from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import replaced
-from dither_shared.mechanisms import PGR, RAPPOR, MemoizedTwoLevel
+from dither_shared.mechanisms import DEVICE, DEVICE_CELLS_MAX, PGR, RAPPOR, Cells, MemoizedTwoLevel, Part
 from dither_shared.mechanisms.automatic_choice import INDIFFERENT
 from dither_shared.mechanisms.pgr import points
 
