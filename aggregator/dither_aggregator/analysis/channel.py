@@ -175,11 +175,6 @@ class NumberChannel:
         """float64[rows, places]: the law of one report whose cell is that of a report drawn at random."""
         return self.of_cell * self.part[:, np.newaxis]
 
-    @cached_property
-    def cell_sizes(self) -> Counts:
-        """The reports of each cell."""
-        return np.bincount(self.cell, weights=self.counts).astype(np.int64)
-
 
 def channel_of(plan: Plan, counts: Counts, n: int) -> NumberChannel:
     """Return the channel of a tally of n >= 1 reports."""

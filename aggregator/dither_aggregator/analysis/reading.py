@@ -518,6 +518,16 @@ class BadView(DitherError):
     """A view that an estimand does not have."""
 
 
+def refuse_values(plan: Plan, view: "View", asked: frozenset[str], noun: str) -> None:
+    """Raise BadView for options of listed values and of texts, of a metric whose statistics are of something else."""
+    if asked & {"error_of", "normalised"}:
+        raise BadView("error_of and normalised are for metrics whose values are listed")
+    if "top" in asked:
+        raise BadView(f"top is for metrics with many values: this one is of {noun}")
+    if view.candidates is not None:
+        raise BadView(f"{plan.metric} is of {noun}: candidates are for texts")
+
+
 @dataclass(frozen=True)
 class Reading(ABC):
     """The estimates of a metric under one plan in one window. Each estimand has its own rows and columns."""

@@ -46,6 +46,8 @@ CLUSTER_SCHEMES = ("redis+cluster://", "rediss+cluster://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", *CLUSTER_SCHEMES)
 LOOPBACK = "127.0.0.1"
 PROCESSES_MAX = 1_000
+DIGITS_MAX = 20
+"""Longer numbers are not read: none that is asked for is so large."""
 OFF, AUTO = "off", "auto"
 
 
@@ -84,11 +86,18 @@ def mail_server(text: str) -> str:
     raise argparse.ArgumentTypeError("must be smtp://[USER:PASSWORD@]HOST[:PORT], or smtps:// for TLS from the start")
 
 
-def port_number(text: str) -> int:
-    """Read a TCP port."""
-    if not (text.isascii() and text.isdigit()) or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 65535, got {text!r}")
-    return int(text)
+def number(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"must be a number from {least} to {most}, got {text!r}")
+        return int(text)
+
+    return read
+
+
+port_number = number(0, 65_535)
 
 
 def place(text: str) -> tuple[str, int]:
@@ -152,9 +161,7 @@ def replicas(text: str) -> int:
     """Read how many replicas each primary of a cluster has."""
     from dither_aggregator.store.redis.client import REPLICAS_MAX  # and with it redis-py: only where it is used
 
-    if not (text.isascii() and text.isdigit()) or int(text) > REPLICAS_MAX:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to {REPLICAS_MAX}, got {text!r}")
-    return int(text)
+    return number(0, REPLICAS_MAX)(text)
 
 
 def with_replicas(store: str, number: int | None) -> str:
@@ -191,16 +198,6 @@ def uploads(text: str) -> int | None:
     if not (text.isascii() and text.isdigit()) or not int(text):
         raise argparse.ArgumentTypeError(f"must be a number above 0, or {OFF}, got {text!r}")
     return int(text)
-
-
-def log_format(text: str) -> str:
-    """Read how a log is written."""
-    return _one_of(FORMATS, text)
-
-
-def log_level(text: str) -> str:
-    """Read the least that is logged."""
-    return _one_of(LEVELS, text)
 
 
 def _one_of(words: Collection[str], text: str) -> str:
@@ -338,8 +335,12 @@ _ALL = (
         directory,
         "the directory of a site that `dither publish` writes: it is shown at /public, to everybody and without a key",
     ),
-    Setting("log_format", "FORMAT", log_format, "text: lines for people; json: an object a line", "text"),
-    Setting("log_level", "LEVEL", log_level, f"the least that is logged, of {', '.join(LEVELS)}", "warning"),
+    Setting(
+        "log_format", "FORMAT", partial(_one_of, FORMATS), "text: lines for people; json: an object a line", "text"
+    ),
+    Setting(
+        "log_level", "LEVEL", partial(_one_of, LEVELS), f"the least that is logged, of {', '.join(LEVELS)}", "warning"
+    ),
     Setting("processes", "N", processes, "how many processes", AUTO, default_text="one a CPU"),
     Setting("queues", "NAMES", queues, "what a worker does, of fold,estimate,maintain,look,read", "all"),
     Setting("shards", "N", shards, "of a new store in Redis, for ever: so many can fold at once", default_text="16"),

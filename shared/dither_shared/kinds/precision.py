@@ -342,14 +342,6 @@ WIDEST = 4
 """Standard deviations by which the report that supports the most texts of a list passes the mean of all."""
 
 
-def devices_needed(share: float, noise_variance: float, layout: Layout, bits: int = USUAL_BITS) -> int:
-    """Return the fewest reports with which a word of this share is named with probability POWER, about.
-
-    `noise_variance` is that of one report, for a word that nobody has; `bits` is the length of the word's code.
-    """
-    return ceil(noise_variance * (signal_needed(layout, bits) / share) ** 2)
-
-
 @cache
 def signal_needed(layout: Layout, bits: int = USUAL_BITS) -> float:
     """Return the share of such a word in standard errors: those that a group of all reports would have."""
