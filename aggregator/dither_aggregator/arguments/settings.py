@@ -6,10 +6,8 @@ The functions at the end find out which one is in force. `deploy/settings.md` ha
 """
 
 import argparse
-import io
 import os
 import re
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from difflib import get_close_matches
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from dither_aggregator.health.capacity import BACKLOG_UPLOADS_MAX, Capacity, FreeSpaceFloor
@@ -27,7 +25,6 @@ from dither_aggregator.store.document_kinds import SCOPES
 from dither_aggregator.web.request_limits import BY_ADDRESS, Network, Rate
 from dither_shared.errors import ConfigurationError
 from dither_shared.files import check_named, parse_toml
-from dither_shared.safe_output import behind
 
 if TYPE_CHECKING:
     from dither_aggregator.store.contract import Store
@@ -370,6 +367,7 @@ SECRET_BYTES_MAX = 4 * 1024
 DEFAULT = "default"
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 Read = Callable[[str], object]
+Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 @dataclass(frozen=True)
@@ -600,6 +598,19 @@ def opened(args: argparse.Namespace, *, read_only: bool = False) -> "Iterator[St
         store.close()
 
 
+# Actions of commands, and where one writes its lines.
+
+
+def add_action(actions: Actions, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    """Add an action to a command, with what its help says."""
+    return actions.add_parser(name, help=summary, description=f"{summary.capitalize()}.", epilog=f"example: {example}")
+
+
+def add_out_argument(action: argparse.ArgumentParser, what: str) -> None:
+    """Add --out."""
+    action.add_argument("--out", type=Path, metavar="FILE", help=f"write the {what} to a file (default: stdout)")
+
+
 # `--broker`, and what else the commands for several machines have in common.
 
 
@@ -622,22 +633,3 @@ def must_be_redis(data: str, command: str) -> None:
             f"`dither {command}` needs a store in Redis, and {data} is a directory: `dither serve` serves it, "
             "`dither store copy` moves it to Redis"
         )
-
-
-# The argument that says where a command writes its lines.
-
-
-def add_out_argument(action: argparse.ArgumentParser, what: str) -> None:
-    """Add --out."""
-    action.add_argument("--out", type=Path, metavar="FILE", help=f"write the {what} to a file (default: stdout)")
-
-
-def write(text: str, out: Path | None) -> None:
-    """Write lines in UTF-8, as they are, to a file or to stdout."""
-    if out is not None:
-        out.write_text(text, encoding="utf-8", newline="")
-        return
-    stdout = behind(sys.stdout)
-    if isinstance(stdout, io.TextIOWrapper):
-        stdout.reconfigure(encoding="utf-8", newline="")  # values may be in any language
-    print(text, end="", file=sys.stdout if stdout.isatty() else stdout)

@@ -479,9 +479,7 @@ def _foreseen(metric: Metric, histories: Sequence[Input], at: int, n: int, alpha
 
 def _weights(cells: Cells) -> Iterator[tuple[int, float]]:
     """Yield the cells of a device with the first public value, and how likely each is."""
-    total = sum(part.cells * part.weight for part in cells.parts)
-    weights = [part.weight / total for part in cells.parts for _ in range(part.cells)]
-    yield from enumerate(weights)
+    yield from enumerate(part.weight / cells.weights for part in cells.parts for _ in range(part.cells))
 
 
 def _changes(metric: Metric, inputs: Sequence[Input]) -> tuple[Input, Input, Input] | None:

@@ -303,8 +303,7 @@ class NumberPrecision(KindPrecision[NumberDomain]):
         *_, last = cells.parts
         if isinstance(last.mechanism, SquareWave):
             return Fraction(mean_variance(cells))
-        weights = sum(part.cells * part.weight for part in cells.parts)
-        return PureMechanism.of(last.mechanism).noise_variance * weights / last.weight
+        return PureMechanism.of(last.mechanism).noise_variance * cells.weights / last.weight
 
     def poisoning(self, domain: NumberDomain, cells: Cells) -> tuple[Worth, ...]:
         """Return that of the mean, as parts of the range, and of a cohort's share; of a shape no bound is known."""
@@ -326,8 +325,7 @@ class NumberPrecision(KindPrecision[NumberDomain]):
         if isinstance(cells.parts[-1].mechanism, SquareWave):
             even, most = (mean_moved(cells, at_an_end=at_an_end) / n for at_an_end in (False, True))
             return sqrt(1 + noise.variance * even), sqrt(1 + TAILS * noise.variance * most)
-        weights = sum(part.cells * part.weight for part in cells.parts)
-        each = [(part.mechanism, max(1, n * part.weight // weights)) for part in cells.parts]
+        each = [(part.mechanism, max(1, n * part.weight // cells.weights)) for part in cells.parts]
         evenly = [noise.wider_even(mechanism.shape.size, reports) for mechanism, reports in each]
         rarely = [
             noise.wider(mechanism, reports) for mechanism, reports in each if isinstance(mechanism, PureMechanism)

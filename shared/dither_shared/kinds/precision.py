@@ -233,10 +233,8 @@ class KindPrecision(ABC, Generic[D]):
 
         They are for planning. Both are that of a rare value, for shares.
         """
-        weights = sum(part.cells * part.weight for part in cells.parts)
-        most = max(
-            noise.wider(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts
-        )
+        each = ((PureMechanism.of(part.mechanism), max(1, n * part.weight // cells.weights)) for part in cells.parts)
+        most = max(noise.wider(mechanism, reports) for mechanism, reports in each)
         return most, most
 
     def reports_min(self, asked: Asked) -> int:
@@ -390,11 +388,11 @@ def searched_from(cells: Cells, noise: CountNoise) -> int:
 
     It reads a row whose noisy number of reports is SURE_OF_N times the error that the noise gives it.
     """
-    weights = sum(part.cells * part.weight for part in cells.parts)
     *levels, _ = cells.parts
-    return ceil(
-        max(SURE_OF_N * sqrt(part.mechanism.shape.size * noise.variance) * weights / part.weight for part in levels)
+    sure = (
+        SURE_OF_N * sqrt(part.mechanism.shape.size * noise.variance) * cells.weights / part.weight for part in levels
     )
+    return ceil(max(sure))
 
 
 class WordsPrecision(TextPrecision):
@@ -414,20 +412,17 @@ class WordsPrecision(TextPrecision):
         A report of the verification group supports about `width` of the usual texts at most, and noise is for so many
         counts.
         """
-        weights = sum(part.cells * part.weight for part in cells.parts)
         *levels, last = cells.parts
         points = PureMechanism.of(last.mechanism)
-        q, told = float(points.q), n * last.cells * last.weight / weights
+        q, told = float(points.q), n * last.cells * last.weight / cells.weights
         width = 1 + PROPOSED * q + WIDEST * sqrt(PROPOSED * q * (1 - q))
         looked_up = sqrt(1 + width**2 * noise.variance * last.cells * (1 + q**2) / (told * q * (1 - q)))
-        return looked_up, max(noise.wider(points, max(1, n * part.weight // weights)) for part in levels)
+        return looked_up, max(noise.wider(points, max(1, n * part.weight // cells.weights)) for part in levels)
 
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return that of the verification group, of a text that nobody has."""
-        total = sum(part.cells * part.weight for part in cells.parts)
         last = cells.parts[-1]
-        noise = PureMechanism.of(last.mechanism).noise_variance
-        return noise * Fraction(total, last.cells * last.weight)
+        return PureMechanism.of(last.mechanism).noise_variance * Fraction(cells.weights, last.cells * last.weight)
 
     def tells(self, asked: Asked, n: int) -> Told:
         """Return the share of a word of usual length that is named: its levels must propose it first."""
@@ -441,7 +436,7 @@ class WordsPrecision(TextPrecision):
         as well, by reports of the levels.
         """
         last = cells.parts[-1]
-        share = Fraction(last.cells * last.weight, sum(part.cells * part.weight for part in cells.parts))
+        share = Fraction(last.cells * last.weight, cells.weights)
         points = PureMechanism.of(last.mechanism)
         p, q, others = points.p, points.q, points.d - 1
         up, down = ((points.d * weight / (p - q) - sign) / others for weight, sign in ((1 - q, 1), (q, -1)))

@@ -103,8 +103,8 @@ class TablePrecision(KindPrecision[Columns]):
 
     def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
         """Return that of a share of one half, and of a rare cell, the tails of the noise in it."""
-        weights, most = sum(part.cells * part.weight for part in cells.parts), super().widened(cells, noise, n)[1]
-        each = [(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts]
+        most = super().widened(cells, noise, n)[1]
+        each = [(PureMechanism.of(part.mechanism), max(1, n * part.weight // cells.weights)) for part in cells.parts]
         return min(noise.wider(mechanism, reports, 0.5) for mechanism, reports in each), with_tails(most)
 
     def noise_variance(self, cells: Cells) -> Fraction:

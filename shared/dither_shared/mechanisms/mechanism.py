@@ -491,6 +491,11 @@ class Cells:
         """How many cells each public value has."""
         return sum(part.cells for part in self.parts)
 
+    @cached_property
+    def weights(self) -> int:
+        """The sum of the weights of all cells that a public value has: a part's cells have so much of the reports."""
+        return sum(part.cells * part.weight for part in self.parts)
+
     @property
     def _equally_likely(self) -> bool:
         """Whether the low bits of a device's number name each cell equally often."""
@@ -534,7 +539,7 @@ class Cells:
     def _draw(self, rng: Rng) -> int:
         if self.each == 1:
             return 0
-        ticket = rng.uniform(sum(part.cells * part.weight for part in self.parts))
+        ticket = rng.uniform(self.weights)
         part, before, rest = self._part_of(lambda part: part.cells * part.weight, ticket)
         return before + rest // part.weight
 
