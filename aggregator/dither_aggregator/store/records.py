@@ -190,9 +190,14 @@ class Counted:
         )
 
     @property
+    def missing(self) -> int:
+        """How many accepted reports are nowhere; below 0 how many are somewhere twice."""
+        return self.accepted - self.folded - self.pending - self.quarantined
+
+    @property
     def balanced(self) -> bool:
         """Whether every accepted report is somewhere, and nowhere twice."""
-        return self.accepted == self.folded + self.pending + self.quarantined
+        return not self.missing
 
     def to_document(self) -> dict[str, int]:
         """Return the terms of the equation by name."""
