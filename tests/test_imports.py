@@ -312,20 +312,20 @@ NOT_AT_A_START = {
     "dither.development",
     "dither.device.migrations",
     "dither.terms_sentences",
-    "dither_shared.accounting.poisoning",
     "dither_shared.domains.coded_words",
     "dither_shared.domains.columns",
     "dither_shared.domains.number_ranges",
     "dither_shared.safe_output",
     "dither_shared.kinds.number",
+    "dither_shared.kinds.precision",
     "dither_shared.kinds.table",
     "dither_shared.kinds.words",
     "dither_shared.mechanisms.parameter_sets",
     "dither_shared.words.code",
 }
 """A start with listed values and texts alone does without these. Each took it a hundredth, or more."""
-MODULES_MAX = 63
-"""Our own modules, with texts: 62 at the time of writing, 57 from a compiled registry."""
+MODULES_MAX = 61
+"""Our own modules, with texts: 61 at the time of writing, 56 from a compiled registry."""
 
 
 def test_a_start_loads_what_its_metrics_need_and_no_more(tmp_path: Path) -> None:

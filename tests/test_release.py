@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {"dither": "client", "dither_aggregator": "aggregator", "dither_shared": "shared"}
 NOT_OF_APPS = re.compile(
     r"dither/(auditing/|attacking/|commands/(audit|attack)\.py$)|dither_aggregator/"
-    r"|dither_shared/((kinds/((number|table|words)_)?)?precision|releases|accounting/(composition|poisoning)|words/prefixes)\.py$"
+    r"|dither_shared/((kinds/((number|table|words)_)?)?precision|releases|accounting/composition|words/prefixes)\.py$"
     r"|dither_shared/(published/|words/(tables/|README\.md$))"
 )
 """The files of the three packages that dither-aggregator brings; dither has the others."""

@@ -49,7 +49,6 @@ from dither_aggregator.web.embed_links import EmbedLink
 from dither_aggregator.web.pages.planning import PLANNERS, Planner
 from dither_aggregator.web.pages.presentation import PRESENTATIONS, RowsShown
 from dither_aggregator.web.query_parameters import QueryParameters
-from dither_shared.cells import Cells, Part, one_cell
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_below
@@ -59,7 +58,7 @@ from dither_shared.kinds import KINDS, Asked, Kind, Offer
 from dither_shared.kinds.kind import read_epsilon
 from dither_shared.kinds.listed import Listed
 from dither_shared.kinds.precision import PRECISIONS, KindPrecision, ListedPrecision, precision_of
-from dither_shared.mechanisms import MECHANISMS, OUE, MechanismRequest, PureMechanism
+from dither_shared.mechanisms import MECHANISMS, OUE, Cells, MechanismRequest, Part, PureMechanism, one_cell
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import SCALE, Rng

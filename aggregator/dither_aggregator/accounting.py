@@ -62,11 +62,10 @@ from dither_shared.accounting import (
     unsure,
 )
 from dither_shared.accounting.composition import checked_delta, of_zcdp, optimal
-from dither_shared.cells import Cells
 from dither_shared.errors import ConfigurationError, InvalidParameter
 from dither_shared.exact import MICRO, exp_of_micro, from_micro
 from dither_shared.frozen import frozen
-from dither_shared.mechanisms import DEVICES
+from dither_shared.mechanisms import DEVICES, Cells
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw
 from dither_shared.registry import Metric, Registry
 from dither_shared.releases import WINDOW_DAYS, reports_in

@@ -17,9 +17,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dither_shared.cells import Cells, Part
 from dither_shared.errors import DitherError
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import Cells, Part, PureMechanism
 from dither_shared.mechanisms.pgr import points
 from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols
 

@@ -1,8 +1,7 @@
-"""Output of commands, to a file or to stdout: a page of headings, paragraphs and facts, as HTML or as Markdown."""
+"""Output of commands: a page of headings, paragraphs and facts, as HTML or as Markdown."""
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 from dataclasses import dataclass
@@ -12,17 +11,7 @@ from pathlib import Path
 from dither_shared.errors import ConfigurationError
 from dither_shared.safe_output import behind, visible
 
-# The output of a page or a stub: a file, or stdout. Both are UTF-8, whatever the locale says.
-
-
-def write(text: str, out: Path | None) -> None:
-    """Write a whole text to a file, or to stdout."""
-    if out:
-        out.write_text(text, encoding="utf-8", newline="\n")
-    else:
-        speak_utf8()
-        stdout = behind(sys.stdout)
-        print(text, end="", file=sys.stdout if stdout.isatty() else stdout)
+# Work that takes minutes tries its file first, and says how far it is.
 
 
 def check_writable(out: Path) -> None:
@@ -42,13 +31,6 @@ def progress(doing: str) -> None:
         print(f"\r\033[K{visible(doing)}", end="", file=behind(sys.stderr), flush=True)
     elif doing:
         print(doing, file=sys.stderr, flush=True)
-
-
-def speak_utf8() -> None:
-    """Let stdout take every character: values and questions may be in any language."""
-    stdout = behind(sys.stdout)
-    if isinstance(stdout, io.TextIOWrapper):
-        stdout.reconfigure(encoding="utf-8")
 
 
 # A page of headings, paragraphs and facts, as HTML or as Markdown. Its texts may hold anything: both escape.

@@ -14,13 +14,13 @@ from decimal import Decimal
 from types import MappingProxyType
 
 from dither_shared import domains
-from dither_shared.cells import Cells
 from dither_shared.errors import DitherError, InvalidParameter, refusal_of
 from dither_shared.files import BYTE_ORDER_MARK, ITEMS_MAX, KEYS_MAX
 from dither_shared.frozen import as_dict, sha256
 from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Asked, PublicColumn
 from dither_shared.light_typing import Any
+from dither_shared.mechanisms import Cells
 from dither_shared.registry import Metric, Registry, prove_budget
 from dither_shared.terms import DeviceTerms, Terms
 

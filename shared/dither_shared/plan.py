@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from dither_shared import domains
-from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import derived, frozen, sha256
 from dither_shared.kinds import KINDS, Kind
 from dither_shared.light_typing import Any
-from dither_shared.mechanisms import Mechanism
+from dither_shared.mechanisms import Cells, Mechanism
 
 DIGEST_CHARACTERS = 16
 

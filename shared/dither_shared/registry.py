@@ -15,7 +15,6 @@ from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 
-from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import ConfigurationError, InvalidParameter, refusal_of
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
@@ -25,13 +24,12 @@ from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
 from dither_shared.kinds.kind import CANDIDATES_MAX, read_epsilon, read_memoize
 from dither_shared.light_typing import TYPE_CHECKING, Any, Final
-from dither_shared.mechanisms import DEVICES, Mechanism
+from dither_shared.mechanisms import DEVICES, PUBLIC_MAX, Cells, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
-    from dither_shared.kinds.precision import KindPrecision, Told
+    from dither_shared.kinds.precision import KindPrecision, Told, Worth
     from dither_shared.releases import Publishing
     from dither_shared.toml_tables import Mistakes, TomlTable, ValueList
 

@@ -53,8 +53,8 @@ from dither_shared.mechanisms import PGR, PureMechanism
 from dither_shared.mechanisms.mechanism import MemoizedPure
 
 if TYPE_CHECKING:
-    from dither_shared.cells import Cells
     from dither_shared.kinds import Answer, Asked, Kind
+    from dither_shared.mechanisms import Cells
     from dither_shared.plan import Plan
     from dither_shared.toml_tables import TomlTable
 

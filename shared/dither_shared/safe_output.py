@@ -1,4 +1,4 @@
-"""Texts of strangers, made harmless where they leave: in a log or at a terminal, in a cell of CSV, as a file's name.
+"""Texts of strangers, made harmless where they leave: a log or terminal, a command's output, CSV, a file's name.
 
 Anybody may upload, so a word that the totals name may be meant for whoever reads it: for their terminal, which runs
 escapes, for the eye, which a direction turned round deceives, or for a spreadsheet, which runs formulas.
@@ -6,8 +6,11 @@ escapes, for the eye, which a direction turned round deceives, or for a spreadsh
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from dither_shared.light_typing import Any
 from dither_shared.text_normalization import is_visible as is_visible
@@ -43,6 +46,26 @@ class VisibleStream:
 def behind(stream: Any) -> Any:
     """Return the stream itself, for documents that go to a file as they are, and for what is redrawn."""
     return stream.behind if isinstance(stream, VisibleStream) else stream
+
+
+# The output of commands: a file, or stdout. Both are UTF-8, whatever the locale says.
+
+
+def write(text: str, out: Path | None) -> None:
+    """Write a whole text to a file, or to stdout."""
+    if out:
+        out.write_text(text, encoding="utf-8", newline="\n")
+    else:
+        speak_utf8()
+        stdout = behind(sys.stdout)
+        print(text, end="", file=sys.stdout if stdout.isatty() else stdout)
+
+
+def speak_utf8() -> None:
+    """Let stdout take every character: values and questions may be in any language."""
+    stdout = behind(sys.stdout)
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(encoding="utf-8")
 
 
 # For spreadsheets.

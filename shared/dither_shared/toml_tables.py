@@ -14,7 +14,7 @@ from functools import partial, wraps
 from types import MappingProxyType
 
 from dither_shared.errors import InvalidParameter, RegistryError, refusal_of
-from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
+from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.files import BYTE_ORDER_MARK, line_of_item, read_text
 from dither_shared.frozen import frozen
 from dither_shared.installed import load
@@ -267,18 +267,18 @@ class TomlTable:
     @_or_else(lambda table, key, size_max, decimals_max: Decimal(1))
     def decimal(self, key: str, size_max: int, decimals_max: int) -> Decimal:
         """Return a number from -size_max to size_max with at most so many decimals."""
-        value = self._get(key)
         needed = f"a number with at most {decimals_max} decimals"
-        if type(value) not in (int, Decimal):
-            raise self._needs(key, needed, value)
-        number = Decimal(value)
-        # The exponent first: a fraction of some would take all memory.
-        sized = number.is_finite() and (not number or -19 <= number.adjusted() <= 19)
-        if not (sized and -size_max <= number <= size_max):
-            raise self._needs(key, needed, value)
-        if (Fraction(number) * 10**decimals_max).denominator != 1:
-            raise self._needs(key, needed, value)
-        return number
+        return self._number(key, needed, Decimal(-size_max), Decimal(size_max), decimals_max)
+
+    def _number(self, key: str, needed: str, least: Decimal, most: Decimal, decimals_max: int) -> Decimal:
+        value = self._get(key)
+        if type(value) in (int, Decimal):
+            number = Decimal(value)
+            # Size and exponent first: a fraction of some would take all memory.
+            sized = number.is_finite() and least <= number <= most and (not number or -19 <= number.adjusted() <= 19)
+            if sized and (Fraction(number) * 10**decimals_max).denominator == 1:
+                return number
+        raise self._needs(key, needed, value)
 
     @_or_else(lambda table, key, default: default)
     def boolean(self, key: str, default: bool) -> bool:
@@ -291,31 +291,13 @@ class TomlTable:
     @_or_else(lambda table, key, most=EPSILON_MAX: Decimal(1))
     def epsilon(self, key: str, most: Decimal = EPSILON_MAX) -> Decimal:
         """Return an epsilon, in steps of a micro-epsilon."""
-        value = self._get(key)
         needed = f"a number from {EPSILON_MIN} to {most} with at most six decimals"
-        if type(value) not in (int, Decimal):
-            raise self._needs(key, needed, value)
-        epsilon = Decimal(value)
-        if not (epsilon.is_finite() and EPSILON_MIN <= epsilon <= most):
-            raise self._needs(key, needed, value)
-        if (Fraction(epsilon) * MICRO).denominator != 1:
-            raise self._needs(key, needed, value)
-        return epsilon
+        return self._number(key, needed, EPSILON_MIN, most, 6)
 
     @_or_else(lambda table, key: Decimal("0.5"))
     def probability(self, key: str) -> Decimal:
         """Return a number from 0 to 1, of at most 18 decimals."""
-        value = self._get(key)
-        needed = "a number from 0 to 1 with at most 18 decimals"
-        if type(value) not in (int, Decimal):
-            raise self._needs(key, needed, value)
-        probability = Decimal(value)
-        # The exponent first: a fraction of some would take all memory.
-        if not (probability.is_finite() and 0 <= probability <= 1 and probability.normalize().adjusted() >= -19):
-            raise self._needs(key, needed, value)
-        if (Fraction(probability) * 10**18).denominator != 1:
-            raise self._needs(key, needed, value)
-        return probability
+        return self._number(key, "a number from 0 to 1 with at most 18 decimals", Decimal(0), Decimal(1), 18)
 
     @_or_else(
         lambda table, key, choices, default=None, meant=_NONE: meant.get(

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.counting import _count, fold, fold_cells, impossible
-from dither_shared.cells import Cells, Part
-from dither_shared.mechanisms import Mechanism, choose
+from dither_shared.mechanisms import Cells, Mechanism, Part, choose
 from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols
 from tests.benchmarks import naive
 

@@ -434,7 +434,7 @@ def test_ratios_products_and_their_differences_need_as_many_devices_as_a_normal_
         found = (
             made.ratio(part, whole),
             made.product(part, whole),
-            made.difference_of_ratios((part, whole), (part, whole)),
+            made.sum_of_ratios([(1.0, part, whole), (-1.0, part, whole)]),
         )
         return [each is not None for each in found]
 
@@ -480,14 +480,14 @@ def test_ratios_are_compared_and_multiplied_where_both_are_five_errors_from_zero
     x, y = SURELY.estimate(PART), SURELY.estimate(WHOLE)
     spread = y**2 * SURELY.variance(PART) + x**2 * SURELY.variance(WHOLE) + 2 * x * y * SURELY.covariance(PART, WHOLE)
     assert (product.estimate, product.std_error**2) == pytest.approx((x * y, spread))
-    compared = SURELY.difference_of_ratios((PART, WHOLE), (np.array([0.0, 0, 1, 0]), REST))
+    compared = SURELY.sum_of_ratios([(1.0, PART, WHOLE), (-1.0, np.array([0.0, 0, 1, 0]), REST)])
     assert compared is not None
     assert compared.lower < compared.estimate < compared.upper
-    same = SURELY.difference_of_ratios((PART, WHOLE), (PART, WHOLE))
+    same = SURELY.sum_of_ratios([(1.0, PART, WHOLE), (-1.0, PART, WHOLE)])
     assert same is not None
     assert (same.estimate, same.std_error) == pytest.approx((0, 0))
     few = FEW_IN_WHOLE
     assert Z < few.estimate(WHOLE) / np.sqrt(few.variance(WHOLE)) < 5
     assert few.ratio(PART, WHOLE) is not None
     assert few.product(PART, WHOLE) is None
-    assert few.difference_of_ratios((PART, WHOLE), (PART, WHOLE)) is None
+    assert few.sum_of_ratios([(1.0, PART, WHOLE), (-1.0, PART, WHOLE)]) is None

@@ -145,11 +145,11 @@ def test_labels_overlap_nothing_and_a_mark_without_room_keeps_its_line() -> None
     for seed in range(200):
         rng = np.random.default_rng(seed)
         days = sorted(int(day) for day in rng.integers(0, 28, 1 + seed % 25))
-        marks = sorted({DayMark(FIRST + timedelta(days=day), TEXTS[int(rng.integers(4))]) for day in days})
+        marks = sorted({(FIRST + timedelta(days=day), TEXTS[int(rng.integers(4))]) for day in days})
         chart = draw_series(points(), WINDOW, marks)
         assert not overlaps(chart.labels)
         assert len(chart.marks) == len(set(days))
-        assert chart.labels[0].text[0] == marks[-1].text[0]
+        assert chart.labels[0].text[0] == marks[-1][1][0]
         lowest = max(label.y for label in chart.labels)
         assert lowest <= MARK_TOP + 2 * MARK_HEIGHT
         assert all(bar.y > lowest for bar in chart.bars)
@@ -165,7 +165,7 @@ def test_labels_that_may_overlap_are_seen_to(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_plans_that_begin_are_marked_before_what_the_operator_named() -> None:
     begins = FIRST + timedelta(days=14)
-    marks = [DayMark(begins, f"version {number}") for number in range(20)]
+    marks = [(begins, f"version {number}") for number in range(20)]
     chart = draw_series(points((1, 2)), WINDOW, marks)
     assert chart.labels[0].text == "rev 2"
     assert 1 < len(chart.labels) < 20

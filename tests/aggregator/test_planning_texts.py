@@ -2,6 +2,7 @@
 
 from datetime import date, timedelta
 from decimal import Decimal
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from dither_aggregator.analysis.planning import (
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Hashed
-from dither_shared.kinds.precision import POWER, devices_needed
+from dither_shared.kinds.precision import POWER, signal_needed
 from dither_shared.mechanisms import PGR
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.words.alphabets import ALPHABETS
@@ -93,7 +94,7 @@ def test_words_take_the_devices_that_a_search_needs() -> None:
     mechanism = planned.cells.mechanism_of(0)
     assert isinstance(mechanism, PGR)
     variance = float(mechanism.noise_variance)
-    assert planned.n == devices_needed(0.01, variance, LAYOUT)
+    assert planned.n == ceil(variance * (signal_needed(LAYOUT) / 0.01) ** 2)
     assert planned.n == pytest.approx(682_000, rel=0.01)
 
 

@@ -17,9 +17,8 @@ from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.counting import fold_cells, hyperplane, tables
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.accounting.poisoning import Worth, of_support
 from dither_shared.domains import Coded, Hashed
-from dither_shared.kinds.precision import critical_share, precision_of
+from dither_shared.kinds.precision import Worth, critical_share, of_support, precision_of
 from dither_shared.mechanisms import RAPPOR, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric

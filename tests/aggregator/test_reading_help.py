@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import inference, numbers
 from dither_aggregator.analysis.tables import reading
-from dither_aggregator.web.pages import LARGEST, example
+from dither_aggregator.web.pages.reading_help import LARGEST, example
 from dither_shared.kinds.precision import MEANS_MIN, NUMBERS_MIN
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.registries import registry

@@ -12,10 +12,22 @@ import numpy as np
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.counting import fold, hyperplane_sums, support_counts
 from dither_aggregator.web.endpoints import parse_upload
-from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains import Verbatim
 from dither_shared.kinds import TextKind
-from dither_shared.mechanisms import OUE, RAPPOR, SUE, Mechanism, Memoized, PureMechanism, SubsetSelection, choose
+from dither_shared.mechanisms import (
+    DEVICE,
+    OUE,
+    RAPPOR,
+    SUE,
+    Cells,
+    Mechanism,
+    Memoized,
+    Part,
+    PureMechanism,
+    SubsetSelection,
+    choose,
+    one_cell,
+)
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng

@@ -9,17 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from dither_shared.cells import DEVICE, Cells, Part
 from dither_shared.mechanisms import (
+    DEVICE,
     GRR,
     OUE,
     PGR,
     RAPPOR,
     SUE,
+    Cells,
     Mechanism,
     Memoized,
     MemoizedTwoLevel,
     MemoizedUnary,
+    Part,
     PrivSet,
     SquareWave,
     SubsetSelection,

@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 
 from dither_shared import domains
-from dither_shared.cells import CELLS_MAX, DEVICE, REPORT, WEIGHT_MAX, Cells, Part, one_cell
 from dither_shared.domains import Values, Verbatim
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms import GRR, OUE, RAPPOR, choose
+from dither_shared.mechanisms.mechanism import CELLS_MAX, DEVICE, REPORT, WEIGHT_MAX, Cells, Part, one_cell
 from dither_shared.rng import Rng
 
 FEW = GRR.for_epsilon(3, Decimal(1))

@@ -10,7 +10,6 @@ from typing import Self
 import pytest
 
 from dither_shared.accounting import linked_share
-from dither_shared.cells import one_cell
 from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms import (
     GRR,
@@ -26,6 +25,7 @@ from dither_shared.mechanisms import (
     PureMechanism,
     SubsetSelection,
     choose,
+    one_cell,
     serving,
 )
 from dither_shared.mechanisms.automatic_choice import INDIFFERENT, LINKED_LOSS, linked_by

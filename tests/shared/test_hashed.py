@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dither_shared.cells import Cells, Part
 from dither_shared.domains import Hashed
 from dither_shared.errors import RegistryError
 from dither_shared.exact import exp_below
 from dither_shared.frozen import replaced
 from dither_shared.kinds import Answer
 from dither_shared.kinds.text import BUCKETS, ROWS, TextKind
-from dither_shared.mechanisms import PGR, PureMechanism
+from dither_shared.mechanisms import PGR, Cells, Part, PureMechanism
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.laws import Law, largest_ratio, law_of, law_of_class

@@ -9,12 +9,21 @@ from typing import cast
 
 import pytest
 
-from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.number_ranges import Placed, Range, Thresholds
 from dither_shared.exact import exp_below
 from dither_shared.kinds import Answer
 from dither_shared.kinds.number import GRID, NumberKind, choose_points
-from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave, choose
+from dither_shared.mechanisms import (
+    DEVICE,
+    GRR,
+    Cells,
+    MemoizedTwoLevel,
+    Part,
+    PureMechanism,
+    SquareWave,
+    choose,
+    one_cell,
+)
 from dither_shared.registry import Metric
 from dither_shared.rng import SCALE, Rng
 from tests.support.laws import Law, largest_ratio, law_of, law_of_class, law_of_series, repeats

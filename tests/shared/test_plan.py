@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains import Verbatim
 from dither_shared.frozen import replaced
 from dither_shared.kinds import KINDS
-from dither_shared.mechanisms import GRR
+from dither_shared.mechanisms import DEVICE, GRR, Cells, Part, one_cell
 from dither_shared.plan import Plan
 from tests.support.registries import VALUES, registry
 

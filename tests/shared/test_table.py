@@ -12,14 +12,13 @@ from typing import cast
 
 import pytest
 
-from dither_shared.cells import Cells
 from dither_shared.domains import Columns, Values
 from dither_shared.errors import InvalidParameter, RegistryError
 from dither_shared.exact import exp_below
 from dither_shared.frozen import replaced
 from dither_shared.kinds import Answer
 from dither_shared.kinds.table import TableKind
-from dither_shared.mechanisms import GRR, PureMechanism
+from dither_shared.mechanisms import GRR, Cells, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SCALE, Rng

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dither_shared.cells import Cells, Part
 from dither_shared.domains import Columns, Values
 from dither_shared.domains.columns import symbols_of
 from dither_shared.kinds import table_precision
-from dither_shared.mechanisms import PureMechanism, SubsetSelection, choose
+from dither_shared.mechanisms import Cells, Part, PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.two_level import OneShot
 from dither_shared.registry import Metric
 from tests.support.laws import supports

@@ -8,13 +8,12 @@ from typing import cast
 import pytest
 
 from dither_shared.accounting import linked_share
-from dither_shared.cells import DEVICE, Cells
 from dither_shared.domains import Hashed, Verbatim
 from dither_shared.errors import RegistryError
 from dither_shared.exact import exp_below
 from dither_shared.kinds import TextKind
-from dither_shared.kinds.text_memo import LINKED_MAX, WORSE_MAX, bucket_variance, choose_memo, rappor_cells
-from dither_shared.mechanisms import RAPPOR, MemoizedTwoLevel
+from dither_shared.kinds.text_memo import LINKED_MAX, WORSE_MAX, bucket_variance, choose_memo, choose_rappor
+from dither_shared.mechanisms import DEVICE, DEVICE_CELLS_MAX, RAPPOR, Cells, MemoizedTwoLevel, Part
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.laws import Law, largest_ratio, law_of, law_of_class
@@ -40,9 +39,9 @@ def memo_of(metric: Metric) -> MemoizedTwoLevel:
 
 @pytest.mark.parametrize(("epsilon", "permanent"), EPSILONS)
 def test_the_hashed_memo_links_less_at_about_the_same_error(epsilon: str, permanent: str) -> None:
-    cells, other = choose_memo(Decimal(epsilon), Decimal(permanent), 100)
-    assert other == rappor_cells(Decimal(epsilon), Decimal(permanent), 100)
-    rappor = rappor_cells(Decimal(epsilon), Decimal(permanent), 100)
+    cells, rappor = choose_memo(Decimal(epsilon), Decimal(permanent), 100)
+    bloom = choose_rappor(Decimal(epsilon), Decimal(permanent), 100, DEVICE_CELLS_MAX)
+    assert rappor == Cells((Part(bloom, DEVICE_CELLS_MAX),), DEVICE)
     memo = cells.mechanism
     assert isinstance(memo, MemoizedTwoLevel)
     assert linked(cells) <= LINKED_MAX * linked(rappor)

@@ -12,10 +12,9 @@ from dither_aggregator.analysis.released import released_counts
 from dither_aggregator.counting import Counts, hyperplanes_through
 from dither_aggregator.publishing.releases import PublishedReading, read
 from dither_aggregator.store.release_ledger import Release
-from dither_shared.cells import Cells, Part
 from dither_shared.domains import OTHER, Hashed
 from dither_shared.frozen import replaced
-from dither_shared.mechanisms import PGR, choose
+from dither_shared.mechanisms import PGR, Cells, Part, choose
 from dither_shared.plan import Plan
 from dither_shared.releases import ReleaseNoise
 from tests.support.points import draw_points

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from dither_shared.cells import Cells, Part, one_cell
 from dither_shared.domains.coded_words import Coded
 from dither_shared.domains.number_ranges import Buckets, Range
 from dither_shared.kinds import KINDS
-from dither_shared.mechanisms import GRR, PGR
+from dither_shared.mechanisms import GRR, PGR, Cells, Part, one_cell
 from dither_shared.rng import SCALE, Rng
 from dither_shared.text_normalization import UNSEEN, folded, normal, unseen
 from dither_shared.words.alphabets import ALPHABETS, load

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains import Domain, Values
 from dither_shared.domains.columns import Columns
 from dither_shared.domains.hashed_texts import Hashed
@@ -23,16 +22,20 @@ from dither_shared.domains.number_ranges import Buckets, Range, Thresholds
 from dither_shared.frozen import frozen
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import (
+    DEVICE,
     GRR,
     OUE,
     PGR,
     SUE,
+    Cells,
     Mechanism,
     Memoized,
     MemoizedTwoLevel,
+    Part,
     PrivSet,
     SquareWave,
     SubsetSelection,
+    one_cell,
 )
 from dither_shared.rng import Rng
 from tests.second.test_laws import CELLS, FOUR, FRESH, MEMOS, TWO

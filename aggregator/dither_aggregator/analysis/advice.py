@@ -59,7 +59,6 @@ from dither_aggregator.analysis.installs import (
 from dither_aggregator.analysis.numbers import QUANTILES, SURE_OF_NUMBERS, WIDEST
 from dither_aggregator.analysis.planning import Design, Question, Unplannable, column_variance, effect_of_one, tests_of
 from dither_shared.accounting import NEARLY_CERTAIN, sure
-from dither_shared.cells import DEVICE, Cells, Part
 from dither_shared.domains import OTHER, Buckets, Columns, NumberDomain, Range, Thresholds, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of
 from dither_shared.errors import DitherError
@@ -69,7 +68,7 @@ from dither_shared.kinds import NumberKind, TableKind
 from dither_shared.kinds.number import BUCKETS_MAX, COHORTS_MAX, MEMO_ANSWERS
 from dither_shared.kinds.number_precision import share_error, std_errors
 from dither_shared.kinds.precision import ALPHA, MEANS_MIN, NUMBERS_MIN, POWER, SIDES, precision_of
-from dither_shared.mechanisms import MemoizedTwoLevel
+from dither_shared.mechanisms import DEVICE, Cells, MemoizedTwoLevel, Part
 from dither_shared.registry import LINKED_MAX, Metric
 
 KIND = NumberKind.name

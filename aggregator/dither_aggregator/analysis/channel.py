@@ -26,10 +26,9 @@ from cachetools import LRUCache, cached
 
 from dither_aggregator.analysis.inference import Floats, Z
 from dither_aggregator.counting import Counts, hyperplane, tables
-from dither_shared.cells import Cells
 from dither_shared.domains import Buckets, Domain, Range, Thresholds
 from dither_shared.kinds.number_precision import even_information
-from dither_shared.mechanisms import GRR, PGR, Mechanism, MemoizedTwoLevel, SquareWave
+from dither_shared.mechanisms import GRR, PGR, Cells, Mechanism, MemoizedTwoLevel, SquareWave
 from dither_shared.plan import Plan
 from dither_shared.rng import SCALE
 
@@ -175,11 +174,6 @@ class NumberChannel:
     def law(self) -> Floats:
         """float64[rows, places]: the law of one report whose cell is that of a report drawn at random."""
         return self.of_cell * self.part[:, np.newaxis]
-
-    @cached_property
-    def cell_sizes(self) -> Counts:
-        """The reports of each cell."""
-        return np.bincount(self.cell, weights=self.counts).astype(np.int64)
 
 
 def channel_of(plan: Plan, counts: Counts, n: int) -> NumberChannel:

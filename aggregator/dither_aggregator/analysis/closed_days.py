@@ -63,9 +63,8 @@ from dither_aggregator.counting import Counts, hyperplane_sums, hyperplanes_thro
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.records import HEAD_BYTES, Final, add_plain, plain_counts
-from dither_shared.cells import Cells
 from dither_shared.frozen import canonical_json
-from dither_shared.mechanisms import RAPPOR, Mechanism, PureMechanism, SquareWave
+from dither_shared.mechanisms import RAPPOR, Cells, Mechanism, PureMechanism, SquareWave
 from dither_shared.mechanisms.pgr import points
 from dither_shared.mechanisms.unary import UnaryCode
 from dither_shared.plan import Plan
@@ -301,7 +300,7 @@ def _ones(
 #
 # Only what is clumsy is found: reports that no honest device sends so often, such as those of a broken build, of a
 # device that sends one report a thousand times, of all ones. Made-up reports that are drawn like honest ones pass, and
-# move an estimate all the same: `dither_shared.accounting.poisoning` says how far.
+# move an estimate all the same: `dither_shared.kinds.precision` says how far.
 
 
 ALPHA = 0.001

@@ -126,6 +126,12 @@ def share_variance(
     return np.asarray((noise + answers) / n)
 
 
+def raw_shares(mechanism: PureMechanism, support: Counts | Floats, n: Counts | Floats | int) -> Floats:
+    """Return (C / n - q) / (p - q), raw and unbiased: the shares of values that so many of n reports support."""
+    p, q = float(mechanism.p), float(mechanism.q)
+    return np.asarray((support / n - q) / (p - q))
+
+
 def _share_noise(mechanism: PureMechanism, share: Floats) -> Floats:
     p, q = float(mechanism.p), float(mechanism.q)
     spread: Floats = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (p - q) ** 2
@@ -136,8 +142,7 @@ def _share_noise(mechanism: PureMechanism, share: Floats) -> Floats:
 def _shares_of(mechanism: PureMechanism, counts: bytes, n: int) -> Floats:
     tally = np.frombuffer(counts, dtype=np.int64)
     support = hyperplane_sums(tally, *mechanism.geometry) if mechanism.geometry else tally[: mechanism.d]
-    p, q = float(mechanism.p), float(mechanism.q)
-    return np.asarray((support / n - q) / (p - q))
+    return raw_shares(mechanism, support, n)
 
 
 # Any weights.
@@ -209,12 +214,6 @@ class Sums(ABC):
             return None
         error = float(ratios.std_error.max())
         return IntervalEstimate(float(ratios.estimate[0]), error, float(lower.min()), float(upper.max()))
-
-    def difference_of_ratios(
-        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], alpha: float = 1 - CONFIDENCE
-    ) -> IntervalEstimate | None:
-        """Return one ratio less another, each as part and whole, likewise; None unless wholes are SURE_TO_COMPARE."""
-        return self.sum_of_ratios([(1.0, *one), (-1.0, *other)], alpha)
 
     def sum_of_ratios(
         self, ratios: Sequence[tuple[float, Floats, Floats]], alpha: float = 1 - CONFIDENCE

@@ -45,13 +45,13 @@ from dither_aggregator.analysis.numeric_fit import (
 )
 from dither_aggregator.analysis.reading import (
     NO_LINES,
-    BadView,
     Estimand,
     Lines,
     Reading,
     View,
     WantedSum,
     may_return,
+    refuse_values,
     reports_max,
 )
 from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally
@@ -255,12 +255,7 @@ class Numbers(Estimand[NumbersReading]):
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values."""
-        if asked & {"error_of", "normalised"}:
-            raise BadView("error_of and normalised are for metrics whose values are listed")
-        if "top" in asked:
-            raise BadView("top is for metrics with many values: this one is of numbers")
-        if view.candidates is not None:
-            raise BadView(f"{plan.metric} is of numbers: candidates are for texts")
+        refuse_values(plan, view, asked, "numbers")
 
     def names(self, stored: StoredPlan) -> Sequence[str]:
         """Return the mean and, unless it is all that is asked, the quantiles."""

@@ -31,7 +31,6 @@ from dither_aggregator.analysis.reading import reports_possible
 from dither_aggregator.analysis.tables.reading import REPORTS_MIN
 from dither_aggregator.analysis.tables.statistics import ALPHA, CELLS_MAX
 from dither_aggregator.counting import hyperplane_sums
-from dither_shared.cells import PUBLIC_MAX, Cells, one_cell
 from dither_shared.domains import OTHER, Columns, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of
 from dither_shared.errors import DitherError, InvalidParameter
@@ -49,7 +48,7 @@ from dither_shared.kinds.precision import (
 )
 from dither_shared.kinds.table import FRESH
 from dither_shared.kinds.words import EPSILON_WORDS_MAX, WordsKind
-from dither_shared.mechanisms import PureMechanism, choose
+from dither_shared.mechanisms import PUBLIC_MAX, Cells, PureMechanism, choose, one_cell
 from dither_shared.mechanisms.two_level import TwoLevel
 from dither_shared.words.alphabets import ALPHABETS, load
 from dither_shared.words.code import LAYOUTS, Layout

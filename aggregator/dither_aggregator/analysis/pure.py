@@ -71,6 +71,7 @@ from dither_aggregator.analysis.functional import (
     apart,
     points_sum,
     rate_variance,
+    raw_shares,
     share_variance,
 )
 from dither_aggregator.analysis.inference import (
@@ -136,8 +137,7 @@ def estimate_shares(
     below 0 and above 1, as the estimate itself may: cutting it there would bias every sum that is made of it. `method`
     forces one of the kinds of interval.
     """
-    p, q = float(mechanism.p), float(mechanism.q)
-    estimate = (support / n - q) / (p - q)
+    estimate = raw_shares(mechanism, support, n)
     std_error = np.sqrt(share_variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats))
     floor = float(np.sqrt(share_variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
     alpha = (1 - confidence) / ((mechanism.d if simultaneous else 1) * together)
@@ -152,7 +152,7 @@ def _ends(
     """Return the ends of intervals of confidence 1 - alpha, each on its own."""
     p, q = float(mechanism.p), float(mechanism.q)
     if method == "wald":
-        estimate = (support / n - q) / (p - q)
+        estimate = raw_shares(mechanism, support, n)
         variance = share_variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats)
         half = -NormalDist().inv_cdf(alpha / 2) * np.sqrt(variance)
         return estimate - half, estimate + half
@@ -413,8 +413,7 @@ class HashedShares:
     @cached_property
     def _mass(self) -> Floats:
         """The share of all that are in a candidate's buckets."""
-        p, q = float(self.mechanism.p), float(self.mechanism.q)
-        return np.asarray((self.support / self.n - q) / (p - q))
+        return raw_shares(self.mechanism, self.support, self.n)
 
     @cached_property
     def std_error(self) -> Floats:
@@ -565,8 +564,7 @@ class Rows:
     @cached_property
     def _shares(self) -> Floats:
         """The raw share of each bucket, float64[rows, B]."""
-        p, q = float(self.mechanism.p), float(self.mechanism.q)
-        return np.asarray((self._support / self._n[:, np.newaxis] - q) / (p - q))
+        return raw_shares(self.mechanism, self._support, self._n[:, np.newaxis])
 
     @cached_property
     def _noise(self) -> Floats:

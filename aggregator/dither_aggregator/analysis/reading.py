@@ -48,9 +48,8 @@ from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.records import unpack_counts
-from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import Cells, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.terms import periods_touched
 
@@ -517,6 +516,16 @@ class WantedSum(NamedTuple):
 
 class BadView(DitherError):
     """A view that an estimand does not have."""
+
+
+def refuse_values(plan: Plan, view: "View", asked: frozenset[str], noun: str) -> None:
+    """Raise BadView for options of listed values and of texts, of a metric whose statistics are of something else."""
+    if asked & {"error_of", "normalised"}:
+        raise BadView("error_of and normalised are for metrics whose values are listed")
+    if "top" in asked:
+        raise BadView(f"top is for metrics with many values: this one is of {noun}")
+    if view.candidates is not None:
+        raise BadView(f"{plan.metric} is of {noun}: candidates are for texts")
 
 
 @dataclass(frozen=True)

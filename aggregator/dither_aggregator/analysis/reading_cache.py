@@ -478,33 +478,33 @@ class Codec:
         raise TypeError(f"a {type(value).__name__} is not kept")
 
     def _decode(self, encoded: Any) -> Any:
-        if not isinstance(encoded, list):
+        if type(encoded) is not list:
             return encoded
-        what, *rest = encoded
-        return getattr(self, f"_read_{what}")(*rest) if what in _TAGS else self._refuse(encoded)
+        match encoded:
+            case ["array", dtype, shape, data]:
+                return np.frombuffer(data, np.dtype(dtype)).reshape(shape).copy()
+            case ["tuple", values]:
+                return tuple(map(self._decode, values))
+            case ["rows", name, kind, number, columns]:
+                return self._decode_rows(name, kind, number, columns)
+            case ["of", kind, values]:
+                record = self._records[kind]
+                return record(**dict(zip(_fields(record), map(self._decode, values), strict=True)))
+            case ["list", values]:
+                return list(map(self._decode, values))
+            case ["day", text]:
+                return date.fromisoformat(text)
+            case ["dict", items]:
+                return {self._decode(key): self._decode(each) for key, each in items}
+            case ["int", text]:
+                return int(text)
+            case ["stored"]:
+                return self._stored
+            case ["mechanism", place]:
+                return self._mechanisms[place]
+        return self._refuse(encoded)
 
-    def _read_int(self, text: str) -> int:
-        return int(text)
-
-    def _read_array(self, dtype: str, shape: list[int], data: bytes) -> Any:
-        return np.frombuffer(data, np.dtype(dtype)).reshape(shape).copy()
-
-    def _read_day(self, text: str) -> date:
-        return date.fromisoformat(text)
-
-    def _read_dict(self, items: list[Any]) -> dict[Any, Any]:
-        return {self._decode(key): self._decode(each) for key, each in items}
-
-    def _read_stored(self) -> StoredPlan:
-        return self._stored
-
-    def _read_tuple(self, values: list[Any]) -> tuple[Any, ...]:
-        return tuple(map(self._decode, values))
-
-    def _read_list(self, values: list[Any]) -> list[Any]:
-        return list(map(self._decode, values))
-
-    def _read_rows(self, name: str, kind: str, number: int, columns: list[Any]) -> Any:
+    def _decode_rows(self, name: str, kind: str, number: int, columns: list[Any]) -> Any:
         record, names = self._records[kind], _fields(self._records[kind])
         plain = ([self._decode(each) if type(each) is list else each for each in column] for column in columns)
         cells = zip(*plain, strict=True)
@@ -512,16 +512,6 @@ class Codec:
         if len(rows) != number:
             raise ValueError("rows are missing")
         return tuple(rows) if name == "tuple" else rows
-
-    def _read_of(self, kind: str, values: list[Any]) -> Any:
-        record = self._records[kind]
-        return record(**dict(zip(_fields(record), map(self._decode, values), strict=True)))
-
-    def _read_mechanism(self, place: int) -> Any:
-        return self._mechanisms[place]
-
-
-_TAGS = frozenset(name.removeprefix("_read_") for name in vars(Codec) if name.startswith("_read_"))
 
 
 @cache

@@ -13,7 +13,7 @@ from statistics import NormalDist, median
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.functional import rate_variance, share_variance
+from dither_aggregator.analysis.functional import rate_variance, raw_shares, share_variance
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, reach_of_noise
 from dither_aggregator.analysis.pure import FAR, population_ends
 from dither_aggregator.analysis.rows import Row
@@ -244,8 +244,7 @@ class _Supports:
 
     @property
     def _mass(self) -> Floats:
-        p, q = float(self.mechanism.p), float(self.mechanism.q)
-        return np.asarray((self.support / self.n - q) / (p - q))
+        return raw_shares(self.mechanism, self.support, self.n)
 
     @property
     def estimate(self) -> Floats:
@@ -269,9 +268,8 @@ class _Supports:
 
     def ends(self, alpha: float) -> tuple[Floats, Floats]:
         """Return the ends of each text's interval of confidence 1 - alpha."""
-        p, q, z = float(self.mechanism.p), float(self.mechanism.q), -NormalDist().inv_cdf(alpha / 2)
-        possible = np.clip(self.support, 0, self.n)
-        middle = (possible / self.n - q) / (p - q)
+        z, possible = -NormalDist().inv_cdf(alpha / 2), np.clip(self.support, 0, self.n)
+        middle = raw_shares(self.mechanism, possible, self.n)
         lower, upper = population_ends(self.mechanism, possible, self.n, alpha, self.tally.repeats)
         of_noise = z if self.tally.noise.rho else reach_of_noise(1.0, alpha)
         more = z**2 * self.of_others + of_noise**2 * self.of_noise

@@ -11,7 +11,7 @@ from typing import Annotated, Final, NotRequired, Self, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.functional import Functionals, answers_part
+from dither_aggregator.analysis.functional import Functionals, answers_part, raw_shares
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats
 from dither_aggregator.analysis.pure import (
     Counted,
@@ -92,8 +92,7 @@ def norm_sub(mechanism: PureMechanism, support: Counts, n: int) -> Normalised:
 
     This is the nearest point of the simplex (Wang et al. 2020, Norm-Sub).
     """
-    p, q = float(mechanism.p), float(mechanism.q)
-    estimate = (support / n - q) / (p - q)
+    estimate = raw_shares(mechanism, support, n)
     low = (float(estimate.sum()) - 1) / len(estimate)
     return _solve("norm_sub", lambda level: np.maximum(estimate - level, 0.0), low, high=float(estimate.max()))
 

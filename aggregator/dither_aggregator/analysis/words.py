@@ -23,11 +23,10 @@ from dither_aggregator.analysis.released import SURE_OF_N, Released, ReleasedTal
 from dither_aggregator.analysis.rows import BINS, Row, Significance, bin_estimates, rank, says, simes
 from dither_aggregator.counting import Counts, noisy_support, support_counts, tables
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.cells import Part
 from dither_shared.domains import Coded
 from dither_shared.domains.coded_words import UNTYPED
 from dither_shared.hashing import WORD_BITS, number_of
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import Part, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.releases import NAMES_MAX
 from dither_shared.words.alphabets import Alphabet

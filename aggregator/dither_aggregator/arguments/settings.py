@@ -6,10 +6,8 @@ The functions at the end find out which one is in force. `deploy/settings.md` ha
 """
 
 import argparse
-import io
 import os
 import re
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from difflib import get_close_matches
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from dither_aggregator.health.capacity import BACKLOG_UPLOADS_MAX, Capacity, FreeSpaceFloor
@@ -27,7 +25,6 @@ from dither_aggregator.store.document_kinds import SCOPES
 from dither_aggregator.web.request_limits import BY_ADDRESS, Network, Rate
 from dither_shared.errors import ConfigurationError
 from dither_shared.files import check_named, parse_toml
-from dither_shared.safe_output import behind
 
 if TYPE_CHECKING:
     from dither_aggregator.store.contract import Store
@@ -46,6 +43,8 @@ CLUSTER_SCHEMES = ("redis+cluster://", "rediss+cluster://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", *CLUSTER_SCHEMES)
 LOOPBACK = "127.0.0.1"
 PROCESSES_MAX = 1_000
+DIGITS_MAX = 20
+"""Longer numbers are not read: none that is asked for is so large."""
 OFF, AUTO = "off", "auto"
 
 
@@ -84,11 +83,18 @@ def mail_server(text: str) -> str:
     raise argparse.ArgumentTypeError("must be smtp://[USER:PASSWORD@]HOST[:PORT], or smtps:// for TLS from the start")
 
 
-def port_number(text: str) -> int:
-    """Read a TCP port."""
-    if not (text.isascii() and text.isdigit()) or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 65535, got {text!r}")
-    return int(text)
+def number(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"must be a number from {least} to {most}, got {text!r}")
+        return int(text)
+
+    return read
+
+
+port_number = number(0, 65_535)
 
 
 def place(text: str) -> tuple[str, int]:
@@ -152,9 +158,7 @@ def replicas(text: str) -> int:
     """Read how many replicas each primary of a cluster has."""
     from dither_aggregator.store.redis.client import REPLICAS_MAX  # and with it redis-py: only where it is used
 
-    if not (text.isascii() and text.isdigit()) or int(text) > REPLICAS_MAX:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to {REPLICAS_MAX}, got {text!r}")
-    return int(text)
+    return number(0, REPLICAS_MAX)(text)
 
 
 def with_replicas(store: str, number: int | None) -> str:
@@ -191,16 +195,6 @@ def uploads(text: str) -> int | None:
     if not (text.isascii() and text.isdigit()) or not int(text):
         raise argparse.ArgumentTypeError(f"must be a number above 0, or {OFF}, got {text!r}")
     return int(text)
-
-
-def log_format(text: str) -> str:
-    """Read how a log is written."""
-    return _one_of(FORMATS, text)
-
-
-def log_level(text: str) -> str:
-    """Read the least that is logged."""
-    return _one_of(LEVELS, text)
 
 
 def _one_of(words: Collection[str], text: str) -> str:
@@ -338,8 +332,12 @@ _ALL = (
         directory,
         "the directory of a site that `dither publish` writes: it is shown at /public, to everybody and without a key",
     ),
-    Setting("log_format", "FORMAT", log_format, "text: lines for people; json: an object a line", "text"),
-    Setting("log_level", "LEVEL", log_level, f"the least that is logged, of {', '.join(LEVELS)}", "warning"),
+    Setting(
+        "log_format", "FORMAT", partial(_one_of, FORMATS), "text: lines for people; json: an object a line", "text"
+    ),
+    Setting(
+        "log_level", "LEVEL", partial(_one_of, LEVELS), f"the least that is logged, of {', '.join(LEVELS)}", "warning"
+    ),
     Setting("processes", "N", processes, "how many processes", AUTO, default_text="one a CPU"),
     Setting("queues", "NAMES", queues, "what a worker does, of fold,estimate,maintain,look,read", "all"),
     Setting("shards", "N", shards, "of a new store in Redis, for ever: so many can fold at once", default_text="16"),
@@ -369,6 +367,7 @@ SECRET_BYTES_MAX = 4 * 1024
 DEFAULT = "default"
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 Read = Callable[[str], object]
+Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 @dataclass(frozen=True)
@@ -599,6 +598,19 @@ def opened(args: argparse.Namespace, *, read_only: bool = False) -> "Iterator[St
         store.close()
 
 
+# Actions of commands, and where one writes its lines.
+
+
+def add_action(actions: Actions, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    """Add an action to a command, with what its help says."""
+    return actions.add_parser(name, help=summary, description=f"{summary.capitalize()}.", epilog=f"example: {example}")
+
+
+def add_out_argument(action: argparse.ArgumentParser, what: str) -> None:
+    """Add --out."""
+    action.add_argument("--out", type=Path, metavar="FILE", help=f"write the {what} to a file (default: stdout)")
+
+
 # `--broker`, and what else the commands for several machines have in common.
 
 
@@ -621,22 +633,3 @@ def must_be_redis(data: str, command: str) -> None:
             f"`dither {command}` needs a store in Redis, and {data} is a directory: `dither serve` serves it, "
             "`dither store copy` moves it to Redis"
         )
-
-
-# The argument that says where a command writes its lines.
-
-
-def add_out_argument(action: argparse.ArgumentParser, what: str) -> None:
-    """Add --out."""
-    action.add_argument("--out", type=Path, metavar="FILE", help=f"write the {what} to a file (default: stdout)")
-
-
-def write(text: str, out: Path | None) -> None:
-    """Write lines in UTF-8, as they are, to a file or to stdout."""
-    if out is not None:
-        out.write_text(text, encoding="utf-8", newline="")
-        return
-    stdout = behind(sys.stdout)
-    if isinstance(stdout, io.TextIOWrapper):
-        stdout.reconfigure(encoding="utf-8", newline="")  # values may be in any language
-    print(text, end="", file=sys.stdout if stdout.isatty() else stdout)

@@ -55,12 +55,11 @@ def supposed_tally(n: int, stored: StoredPlan) -> Tally:
 def _supposed_numbers(n: int, stored: StoredPlan) -> Tally:
     """Return the same of numbers that are in each range, or at each step, equally often."""
     plan, cells = stored.plan, stored.plan.cells
-    counts, weights = np.zeros(cells.tally_size, dtype=np.int64), sum(part.weight * part.cells for part in cells.parts)
-    total = 0
+    counts, total = np.zeros(cells.tally_size, dtype=np.int64), 0
     for part, table, first in tables(cells, counts):
         for at, row in enumerate(table):
             rates = law_by_place(plan, part.mechanism, first + at).sum(axis=1)
-            row[0] = own = round(n * part.weight / weights)
+            row[0] = own = round(n * part.weight / cells.weights)
             row[1:] = np.diff(np.rint(own * np.cumsum([0.0, *(rates / rates.sum())])))
             total += own
     return Tally(total, counts)

@@ -16,7 +16,7 @@ from typing import Any
 
 import requests
 
-from dither_aggregator.arguments.settings import port_number
+from dither_aggregator.arguments.settings import number, port_number
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.simulate.fleet import Answers, Fleet
@@ -55,7 +55,7 @@ POPULATIONS: Mapping[str, Callable[[], Population]] = {"browsers": browsers, "ce
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument(
-        "--devices", type=_device_count, default=20_000, help="simulated devices (default: %(default)s)"
+        "--devices", type=number(1, DEVICES_MAX), default=20_000, help="simulated devices (default: %(default)s)"
     )
     parser.add_argument(
         "--data",
@@ -76,12 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     then.add_argument("--exit", action="store_true", help="end after the tables, as it does without a terminal")
     then.add_argument("--serve", action="store_true", help="serve the pages until Ctrl-C, as it does at a terminal")
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document; progress goes to stderr")
-
-
-def _device_count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= DEVICES_MAX:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to {DEVICES_MAX}, got {text!r}")
-    return int(text)
 
 
 def _seed(text: str) -> int:

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from dither_aggregator.arguments.settings import add_data_argument, opened
+from dither_aggregator.arguments.settings import add_data_argument, number, opened
 from dither_aggregator.store.document_kinds import JOURNAL_MAX
 
 EXAMPLE = "dither journal --last 20 --data /var/lib/dither"
@@ -13,15 +13,9 @@ LAST = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     says = "so many of the last entries (default: %(default)s)"
-    parser.add_argument("--last", metavar="N", type=_number, default=LAST, help=says)
+    parser.add_argument("--last", metavar="N", type=number(1, JOURNAL_MAX), default=LAST, help=says)
     add_data_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= JOURNAL_MAX:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to {JOURNAL_MAX}, got {text!r}")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from dither_aggregator.arguments.settings import add_data_argument, opened
+from dither_aggregator.arguments.settings import add_action, add_data_argument, opened
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import KEYS_MAX, LABEL_CHARACTERS_MAX, SCOPES, WAITING, Key
@@ -21,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, (summary, example) in ACTIONS.items():
-        action = actions.add_parser(
-            name, help=summary, description=summary.capitalize() + ".", epilog=f"example: {example}"
-        )
+        action = add_action(actions, name, summary, example)
         if name == "create":
             action.add_argument("scope", metavar="SCOPE", choices=SCOPES, help=" or ".join(SCOPES))
             says = f"whose it is, in at most {LABEL_CHARACTERS_MAX} characters"

@@ -4,7 +4,7 @@ import argparse
 import json
 from datetime import date
 
-from dither_aggregator.arguments.settings import add_data_argument, day, opened
+from dither_aggregator.arguments.settings import add_action, add_data_argument, day, opened
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import MARK_CHARACTERS_MAX, DayMark
@@ -21,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary in ACTIONS.items():
-        action = actions.add_parser(
-            name, help=summary, description=summary.capitalize() + ".", epilog=f"example: {_example(name)}"
-        )
+        action = add_action(actions, name, summary, _example(name))
         if name != "list":
             action.add_argument("day", metavar="DAY", type=day, help="the day (UTC), such as 2026-11-20")
         if name == "add":

@@ -17,12 +17,10 @@ from dither_aggregator import accounting
 from dither_aggregator.accounting import DELTA, SCENARIOS
 from dither_aggregator.arguments import installs
 from dither_shared.accounting import hundredths, linked_share, millionths_above, percent_above, sure
-from dither_shared.accounting.poisoning import Worth
-from dither_shared.cells import Cells, one_cell
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import MICRO, exp_of_micro, from_micro
-from dither_shared.kinds.precision import critical_share, detectable_share, noise_floor, precision_of
-from dither_shared.mechanisms import DEVICES, PureMechanism, choose
+from dither_shared.kinds.precision import Worth, critical_share, detectable_share, noise_floor, precision_of
+from dither_shared.mechanisms import DEVICES, Cells, PureMechanism, choose, one_cell
 from dither_shared.registry import Metric, Registry
 from dither_shared.terms import HIDES
 

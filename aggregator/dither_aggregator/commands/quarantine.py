@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from dither_aggregator.arguments.settings import add_data_argument, opened
+from dither_aggregator.arguments.settings import add_action, add_data_argument, opened
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.invariants import SetApart
@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary in ACTIONS.items():
-        action = actions.add_parser(
-            name, help=summary, description=summary.capitalize() + ".", epilog=f"example: {_example(name)}"
-        )
+        action = add_action(actions, name, summary, _example(name))
         add_data_argument(action)
         action.add_argument("--json", action="store_true", help="print one JSON document")
         if name == "show":

@@ -15,7 +15,6 @@ from typing import Any
 from dither.sending.transport import HttpTransport
 from dither_aggregator.analysis.decoder import Channel, decode
 from dither_aggregator.analysis.rows import FALSE_SHARE_MAX, FALSE_SHARE_MIN
-from dither_aggregator.arguments.settings import write
 from dither_aggregator.google_rappor import (
     COUNT_MAX,
     REPEATS,
@@ -38,7 +37,7 @@ from dither_aggregator.google_rappor import (
 )
 from dither_shared.kinds.precision import ALPHA
 from dither_shared.registry import Registry
-from dither_shared.safe_output import visible
+from dither_shared.safe_output import visible, write
 
 EXAMPLE = "dither rappor decode --params params.csv --counts counts.csv --map map.csv"
 HASH_EXAMPLE = "dither rappor hash-candidates --params params.csv candidates.txt > map.csv"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from dither_aggregator.arguments.settings import (
     CLUSTER_SCHEMES,
+    Actions,
+    add_action,
     add_data_argument,
     add_lossy_argument,
     day,
@@ -72,12 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_lossy_argument(move)
 
 
-def _action(
-    actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, example: str
-) -> argparse.ArgumentParser:
-    action = actions.add_parser(
-        name, help=summary, description=summary.capitalize() + ".", epilog=f"example: {example}"
-    )
+def _action(actions: Actions, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    action = add_action(actions, name, summary, example)
     action.add_argument("--json", action="store_true", help="print one JSON document")
     return action
 

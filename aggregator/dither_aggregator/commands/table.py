@@ -10,13 +10,13 @@ from dither_aggregator.analysis.reading import View, Window
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.reading import columns_of
 from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, SyntheticTable, synthesise_table
-from dither_aggregator.arguments.settings import add_data_argument, add_out_argument, opened, write
+from dither_aggregator.arguments.settings import add_action, add_data_argument, add_out_argument, opened
 from dither_aggregator.store import StoredPlan
 from dither_aggregator.web.query_parameters import add_window_arguments, asked_tally, check_window, named_plan
 from dither_shared.domains import Range
 from dither_shared.domains.columns import COLUMNS_MIN, symbols_of
 from dither_shared.errors import ConfigurationError
-from dither_shared.safe_output import behind, to_csv
+from dither_shared.safe_output import behind, to_csv, write
 
 EXAMPLE = "dither table synthesize stability --records 10000 --out records.csv --data /var/lib/dither"
 RECORDS_MAX = 1_000_000
@@ -31,9 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     summary = "write plausible records as CSV, a column each, that agree with every measured pair of columns"
-    action = actions.add_parser(
-        "synthesize", help=summary, description=f"{summary.capitalize()}.", epilog=f"example: {EXAMPLE}"
-    )
+    action = add_action(actions, "synthesize", summary, EXAMPLE)
     add_window_arguments(action, "table")
     action.add_argument("--records", type=_count, default=10_000, metavar="N", help="how many (default: %(default)s)")
     action.add_argument(

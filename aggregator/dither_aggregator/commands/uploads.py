@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from dither_aggregator.arguments.settings import number
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
@@ -23,13 +24,9 @@ DEVICES = 64
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the registry that the server was started with")
-    parser.add_argument("--number", metavar="N", type=_number, default=100_000, help="how many (%(default)s)")
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= NUMBER_MAX:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to {NUMBER_MAX}, got {text!r}")
-    return int(text)
+    parser.add_argument(
+        "--number", metavar="N", type=number(1, NUMBER_MAX), default=100_000, help="how many (%(default)s)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

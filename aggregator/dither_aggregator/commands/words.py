@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from dither_aggregator.analysis.reading import View, Window, reports_max, windows_together
 from dither_aggregator.analysis.words import Wanted, WordRow, rows_of, search_tally
-from dither_aggregator.arguments.settings import add_data_argument, add_out_argument, opened, write
+from dither_aggregator.arguments.settings import add_action, add_data_argument, add_out_argument, opened
 from dither_aggregator.store import StoredPlan
 from dither_aggregator.web.query_parameters import add_window_arguments, asked_tally, check_window, named_plan
 from dither_shared.domains.hashed_texts import UNTEXTS
 from dither_shared.errors import ConfigurationError
-from dither_shared.safe_output import behind
+from dither_shared.safe_output import behind, write
 
 EXAMPLE = "dither words candidates search_engine --out engines.txt --data /var/lib/dither"
 LIKELY = 1.5
@@ -24,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     summary = "write the texts that were found or nearly so, a line each, for a person to read and a registry to list"
-    action = actions.add_parser(
-        "candidates", help=summary, description=f"{summary.capitalize()}.", epilog=f"example: {EXAMPLE}"
-    )
+    action = add_action(actions, "candidates", summary, EXAMPLE)
     add_window_arguments(action, "words")
     action.add_argument("--found", action="store_true", help="only those that are told to be there")
     add_out_argument(action, "list")

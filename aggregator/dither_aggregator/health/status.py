@@ -199,7 +199,7 @@ class Audit:
                 raise Interrupted
             for key, counted in store.shard_ledger(shard).items():
                 totals[key] = totals[key] + counted if key in totals else counted
-        off = [abs(row.accepted - row.folded - row.pending - row.quarantined) for row in totals.values()]
+        off = [abs(row.missing) for row in totals.values()]
         groups: Counter[str] = Counter()
         reports: Counter[str] = Counter()
         today = store.today()

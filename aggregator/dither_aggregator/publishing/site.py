@@ -41,8 +41,8 @@ from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.release_ledger import Release, charged_with
 from dither_aggregator.web.charts import SHARES, UNITLESS, Across, Measure, SeriesChart, Tick, draw_series
 from dither_aggregator.web.forest_plots import Plot, SmallRow, draw, draw_rows
-from dither_aggregator.web.pages import dress
 from dither_aggregator.web.pages.days import only_xml
+from dither_aggregator.web.pages.presentation import dress
 from dither_aggregator.web.public_site import ABOUT, AUDIT, FEED, FILE_BYTES_MAX, MANIFEST, PART, STYLE
 from dither_shared.accounting import EVEN, percent_above, sure
 from dither_shared.domains import OTHER, Columns, NumberDomain

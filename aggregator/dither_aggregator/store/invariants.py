@@ -398,9 +398,7 @@ def _fold_before(store: Store, shard: int, oldest: LogEntry) -> None:
 
 def _held(store: Store, shard: int, found: Sequence[Damaged]) -> dict[TallyKey, int]:
     """Return how many reports of each plan and epoch the ledger misses; nothing where that cannot be what they held."""
-    missing = {
-        key: row.accepted - row.folded - row.pending - row.quarantined for key, row in store.shard_ledger(shard).items()
-    }
+    missing = {key: row.missing for key, row in store.shard_ledger(shard).items()}
     for key, n in count_pending(each.one.entry for each in found).items():  # the ledger took those for sound
         missing[key] = missing.get(key, 0) + n
     held = {key: n for key, n in sorted(missing.items()) if n}

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from dither_aggregator.counting import BadTally, Counts, fold_cells
-from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
+from dither_shared.mechanisms import Cells
 
 TallyKey = tuple[int, date]
 """A plan's id and an epoch: what a tally, and a row of a shard's ledger, is known by."""
@@ -190,9 +190,14 @@ class Counted:
         )
 
     @property
+    def missing(self) -> int:
+        """How many accepted reports are nowhere; below 0 how many are somewhere twice."""
+        return self.accepted - self.folded - self.pending - self.quarantined
+
+    @property
     def balanced(self) -> bool:
         """Whether every accepted report is somewhere, and nowhere twice."""
-        return self.accepted == self.folded + self.pending + self.quarantined
+        return not self.missing
 
     def to_document(self) -> dict[str, int]:
         """Return the terms of the equation by name."""

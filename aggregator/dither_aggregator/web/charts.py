@@ -14,7 +14,6 @@ from math import ceil, floor, log10
 from dither_aggregator.analysis.estimands import Point
 from dither_aggregator.analysis.numbers import MEDIAN, QUANTILES
 from dither_aggregator.analysis.reading import Window
-from dither_aggregator.store.document_kinds import DayMark
 from dither_shared.safe_output import visible
 
 LABEL_EM = 14.0
@@ -457,11 +456,11 @@ class SeriesChart:
 def draw_series(
     points: Sequence[Point],
     window: Window,
-    marks: Sequence[DayMark] = (),
+    marks: Sequence[tuple[date, str]] = (),
     measure: Measure = SHARES,
     joined_days: int = 1,
 ) -> SeriesChart:
-    """Lay out a panel for each value, in the order of the points, with marks of days in the window.
+    """Lay out a panel for each value, in the order of the points, with marks: days in the window, each with words.
 
     Lines join points of one plan that are at most so many days apart.
     """
@@ -484,9 +483,9 @@ def draw_series(
     step = max(1, -(-window.days // DATES))
     days = [window.first + timedelta(days=place) for place in range(0, window.days, step)]
     dates = [Tick(across.x(day), f"{day:%m-%d}", zero=False) for day in days]
-    begun = [DayMark(new.epoch, f"rev {new.rev}") for new in begins(points)]
+    begun = [(new.epoch, f"rev {new.rev}") for new in begins(points)]
     labels = _labels([*begun, *reversed(marks)], across)
-    marked = sorted({across.x(mark.day) for mark in (*begun, *marks)})
+    marked = sorted({across.x(day) for day, _ in (*begun, *marks)})
     foot = REPORTS_HEIGHT + max((label.y + MARK_FOOT - REPORTS_TOP for label in labels), default=0)
     bars = [_bar(point, most, across, foot) for point in reports.values()]
     top = foot - REPORTS_HEIGHT + REPORTS_TOP
@@ -589,12 +588,12 @@ def begins(points: Sequence[Point]) -> list[Point]:
     return list(first.values())[1:]
 
 
-def _labels(marks: Sequence[DayMark], across: Across) -> list[MarkLabel]:
+def _labels(marks: Sequence[tuple[date, str]], across: Across) -> list[MarkLabel]:
     """Return the labels of the marks that find room, those that come first before others."""
     taken: list[list[tuple[float, float]]] = [[] for _ in range(MARK_LINES)]
     labels = []
-    for mark in marks:
-        x, text = across.x(mark.day), shorten(mark.text, MARK_EM)
+    for day, words in marks:
+        x, text = across.x(day), shorten(words, MARK_EM)
         width = MARK_PERCENT * (label_width(text) + 1)
         for (line, others), ends in product(enumerate(taken), (x > 50, x <= 50)):
             low, high = (x - width, x) if ends else (x, x + width)

@@ -158,10 +158,6 @@ def _refused(error: HTTPException, status: int) -> Problem:
     return Problem("too-large" if status == 413 else "malformed", error.description or error.name)
 
 
-def _respond_bad_tally(error: BadTally) -> Response:
-    return respond(Problem("bad-tally", str(error)))
-
-
 def _respond_gone(error: TallyGone) -> Response:
     return respond(Problem("gone", str(error), **({"snapshot": error.snapshot} if error.snapshot else {})))
 
@@ -172,10 +168,6 @@ def not_ready(error: NotReady) -> Problem:
     return Problem(slug, error.words, retry_after_s=again_s, done=error.done, of=error.of)
 
 
-def _respond_not_ready(error: NotReady) -> Response:
-    return respond(not_ready(error))
-
-
 def respond_store(error: StoreError) -> Response:
     """Answer that the store cannot be used now."""
     return respond(Problem("read-failed" if request.method == "GET" else "unavailable", str(error)))
@@ -184,8 +176,8 @@ def respond_store(error: StoreError) -> Response:
 def register(app: Flask) -> None:
     """Answer errors with problem documents."""
     app.register_error_handler(Problem, respond)
-    app.register_error_handler(BadTally, _respond_bad_tally)
+    app.register_error_handler(BadTally, lambda error: respond(Problem("bad-tally", str(error))))
     app.register_error_handler(TallyGone, _respond_gone)
-    app.register_error_handler(NotReady, _respond_not_ready)
+    app.register_error_handler(NotReady, lambda error: respond(not_ready(error)))
     app.register_error_handler(StoreError, respond_store)
     app.register_error_handler(HTTPException, _respond_http)

@@ -23,9 +23,9 @@ from dither.auditing.laws import BitsLaw, Law, Paths, TableLaw
 from dither.auditing.memos import BEFORE, POPULATION, TOGETHER, Crowd, Trace, linkable, log_sum, paired
 from dither.auditing.simulated import EPSILON, Reported, Simulated, cut_down, reports_of
 from dither_shared.accounting import linked_share
-from dither_shared.cells import Cells
 from dither_shared.exact import to_micro
 from dither_shared.frozen import frozen, replaced
+from dither_shared.mechanisms import Cells
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 

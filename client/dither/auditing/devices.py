@@ -28,8 +28,8 @@ from dither.auditing.laws import BitsLaw, Likelier, Paths, TableLaw, TooMany, la
 from dither.auditing.memos import Telling, sent_as_one, telling
 from dither.auditing.simulated import DAYS, Reported, Simulated, companion, cut_down, groups_of, life_claim, reports_of
 from dither.device import BuiltUpload
-from dither_shared.cells import Cells
 from dither_shared.frozen import frozen, replaced
+from dither_shared.mechanisms import Cells
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import COIN_BITS, SCALE, Rng
 
@@ -479,9 +479,7 @@ def _foreseen(metric: Metric, histories: Sequence[Input], at: int, n: int, alpha
 
 def _weights(cells: Cells) -> Iterator[tuple[int, float]]:
     """Yield the cells of a device with the first public value, and how likely each is."""
-    total = sum(part.cells * part.weight for part in cells.parts)
-    weights = [part.weight / total for part in cells.parts for _ in range(part.cells)]
-    yield from enumerate(weights)
+    yield from enumerate(part.weight / cells.weights for part in cells.parts for _ in range(part.cells))
 
 
 def _changes(metric: Metric, inputs: Sequence[Input]) -> tuple[Input, Input, Input] | None:

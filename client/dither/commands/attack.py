@@ -10,10 +10,11 @@ from pathlib import Path
 from dither.attacking.attacks import ATTACKS, attack, broken, document, page, table
 from dither.attacking.trials import Trial, can_be_read
 from dither.auditing.samples import in_turn, over_cores
-from dither.writing import check_writable, progress, speak_utf8, to_html, write
+from dither.writing import check_writable, progress, to_html
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SYSTEM, Rng
+from dither_shared.safe_output import speak_utf8, write
 
 EXAMPLE = "dither attack metrics.toml --html attacks.html"
 

@@ -12,9 +12,10 @@ from dither.auditing.claims import Claim, Never, Repetition, claims_of
 from dither.auditing.devices import device_claims, draws_claim
 from dither.auditing.memos import POPULATION, linking_claims
 from dither.auditing.samples import over_cores
-from dither.writing import check_writable, progress, speak_utf8, to_html, write
+from dither.writing import check_writable, progress, to_html
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry, utc_today
+from dither_shared.safe_output import speak_utf8, write
 
 EXAMPLE = "dither audit metrics.toml --html audit.html"
 

@@ -14,10 +14,10 @@ from enum import Enum, StrEnum
 
 from dither.device.agreement import Agreement, Asked
 from dither.device.file import DAY_S, DeviceFile
-from dither_shared.cells import DEVICE_CELLS_MAX
 from dither_shared.exact import to_micro
 from dither_shared.frozen import frozen
 from dither_shared.light_typing import Protocol
+from dither_shared.mechanisms import DEVICE_CELLS_MAX
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
 from dither_shared.wire import SYMBOL_DIGITS

@@ -1,7 +1,6 @@
 """A metric's integers in people's words: how sure somebody can become, and who can be linked.
 
-No device asks how far made-up reports move an estimate (poisoning.py), or for the loss of several outputs
-(composition.py).
+No device asks for the loss of several outputs (composition.py).
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from functools import lru_cache
 from itertools import product
 from math import ceil, exp, floor, inf, isqrt, log
 
-from dither_shared.cells import Cells
-from dither_shared.mechanisms import DEVICES
+from dither_shared.mechanisms import DEVICES, Cells
 from dither_shared.mechanisms.mechanism import Equiprobable, SymbolLaw
 
 # From a privacy loss to odds: how sure somebody can become of one device's answer.

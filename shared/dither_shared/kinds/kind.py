@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from decimal import Decimal
 
-from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.exact import EPSILON_MAX
 from dither_shared.frozen import frozen
 from dither_shared.light_typing import TYPE_CHECKING, Generic, TypeVar
+from dither_shared.mechanisms import Cells
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from dither_shared.cells import Cells, one_cell
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
 from dither_shared.kinds.kind import (
@@ -18,7 +17,7 @@ from dither_shared.kinds.kind import (
     read_permanent,
 )
 from dither_shared.light_typing import TYPE_CHECKING
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import Cells, PureMechanism, one_cell
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:

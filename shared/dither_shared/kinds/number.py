@@ -7,7 +7,6 @@ from fractions import Fraction
 from itertools import pairwise
 from operator import index
 
-from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.number_ranges import DECIMALS_MAX, EDGE_MAX, Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.exact import digits
 from dither_shared.kinds.kind import (
@@ -21,7 +20,7 @@ from dither_shared.kinds.kind import (
     read_permanent,
 )
 from dither_shared.light_typing import TYPE_CHECKING, Any
-from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave
+from dither_shared.mechanisms import DEVICE, GRR, Cells, MemoizedTwoLevel, Part, PureMechanism, SquareWave, one_cell
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:

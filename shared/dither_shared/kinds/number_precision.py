@@ -20,11 +20,10 @@ from itertools import accumulate, pairwise
 from math import ceil, sqrt
 from operator import add, mul, sub, truediv
 
-from dither_shared.accounting.poisoning import HONEST, Worth, of_support
-from dither_shared.cells import Cells
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.kinds.kind import Asked
 from dither_shared.kinds.precision import (
+    HONEST,
     MEANS_MIN,
     NUMBERS_MIN,
     SIDES,
@@ -32,9 +31,11 @@ from dither_shared.kinds.precision import (
     CountNoise,
     KindPrecision,
     Told,
+    Worth,
+    of_support,
     with_tails,
 )
-from dither_shared.mechanisms import PureMechanism, SquareWave
+from dither_shared.mechanisms import Cells, PureMechanism, SquareWave
 from dither_shared.mechanisms.two_level import TwoLevel
 from dither_shared.rng import SCALE
 
@@ -302,8 +303,7 @@ class NumberPrecision(KindPrecision[NumberDomain]):
         *_, last = cells.parts
         if isinstance(last.mechanism, SquareWave):
             return Fraction(mean_variance(cells))
-        weights = sum(part.cells * part.weight for part in cells.parts)
-        return PureMechanism.of(last.mechanism).noise_variance * weights / last.weight
+        return PureMechanism.of(last.mechanism).noise_variance * cells.weights / last.weight
 
     def poisoning(self, domain: NumberDomain, cells: Cells) -> tuple[Worth, ...]:
         """Return that of the mean, as parts of the range, and of a cohort's share; of a shape no bound is known."""
@@ -325,8 +325,7 @@ class NumberPrecision(KindPrecision[NumberDomain]):
         if isinstance(cells.parts[-1].mechanism, SquareWave):
             even, most = (mean_moved(cells, at_an_end=at_an_end) / n for at_an_end in (False, True))
             return sqrt(1 + noise.variance * even), sqrt(1 + TAILS * noise.variance * most)
-        weights = sum(part.cells * part.weight for part in cells.parts)
-        each = [(part.mechanism, max(1, n * part.weight // weights)) for part in cells.parts]
+        each = [(part.mechanism, max(1, n * part.weight // cells.weights)) for part in cells.parts]
         evenly = [noise.wider_even(mechanism.shape.size, reports) for mechanism, reports in each]
         rarely = [
             noise.wider(mechanism, reports) for mechanism, reports in each if isinstance(mechanism, PureMechanism)

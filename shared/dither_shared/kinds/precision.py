@@ -1,6 +1,7 @@
 """How precisely reports of each kind are read, and what made-up reports and the noise of a release do to that.
 
-First how small a share n reports can show, then shares of listed values and texts, then words that nobody lists.
+First how small a share n reports can show and how far made-up ones move an estimate, then shares of listed values and
+texts, then words that nobody lists.
 """
 
 from __future__ import annotations
@@ -13,14 +14,12 @@ from math import ceil, log, prod, sqrt
 from statistics import NormalDist
 from typing import Any, Generic, Protocol, TypeVar
 
-from dither_shared.accounting.poisoning import HONEST, Worth, of_support
-from dither_shared.cells import Cells
 from dither_shared.domains import Coded, Domain, TextDomain, Values
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen, replaced
 from dither_shared.installed import Installed
 from dither_shared.kinds.kind import Asked, Kind
-from dither_shared.mechanisms import RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism
+from dither_shared.mechanisms import RAPPOR, Cells, Mechanism, MemoizedTwoLevel, PureMechanism
 from dither_shared.words.code import KEPT_MAX, PROPOSED, STANDS_OUT, Layout
 
 # How small a share n reports can show: the noise floor, the critical share and the detectable share.
@@ -97,6 +96,77 @@ def detectable_share(noisy: Noisy, d: int, n: int) -> float:
     return critical_share(noisy, d, n) + _NORMAL.inv_cdf(POWER) * noise_floor(noisy, n)
 
 
+# How far made-up reports move an estimate. They look like honest ones, and nothing can tell them apart.
+#
+# Let an estimate be the mean of w(y) over the reports of some cells, with w fixed beforehand and its mean right for
+# every honest answer. Somebody chooses m of n reports. A device names its cell itself, so all m can be among those
+# reports, while of the n - m honest ones a share s is expected there:
+#
+#     part = m / (m + s (n - m))                 the part of the reports that are read which is made up
+#     E[estimate] - f = part (w of the chosen reports, on average, - f)
+#
+# Here f is what the honest answers hold. So the estimate moves by at most
+#
+#     part (up - f)  upward        part (down + f)  downward        up = max w(y)      down = - min w(y)
+#
+# Both are reached: send a report of the largest w, or of the least, m times. With f in [0, 1] upward the worst is
+# f = 0, and downward f = 1. No mechanism prevents this (Cheu, Smith, Ullman 2021). An estimate that is not linear in
+# the counts has no such w. There `known` is false, and m chosen reports move it at least as far: they make the counts
+# that as much more, or as much less, of it is expected to make.
+
+
+@frozen
+class Worth:
+    """How much a chosen report is worth in one estimate, in honest reports."""
+
+    what: str
+    """The estimate, in a few words."""
+    up: Fraction
+    """At most, of a report that raises it."""
+    down: Fraction
+    """At most, of one that lowers it where nobody has it; where everybody has it, one more."""
+    share: Fraction = Fraction(1)
+    """The part of the honest reports that it is estimated from, as expected."""
+    known: bool = True
+    """Whether it moves no farther; else it may."""
+    stands_out: bool = False
+    """Whether it is told to stand out from noise."""
+    at_once: int | None = None
+    """How many values one report can raise together; None where that is not of values."""
+
+    def part(self, poisoned: int, n: int) -> Fraction:
+        """Return which part of the reports that are read `poisoned` of n >= 1 reports can be."""
+        return poisoned / (poisoned + self.share * (n - poisoned))
+
+    def raised(self, poisoned: int, n: int) -> Fraction:
+        """Return by how much they raise it where nobody has it, as a share."""
+        return self.part(poisoned, n) * self.up
+
+    def lowered(self, poisoned: int, n: int) -> Fraction:
+        """Return by how much they lower it where everybody has it."""
+        return self.part(poisoned, n) * (self.down + 1)
+
+    def needed(self, share: Fraction, n: int) -> int | None:
+        """Return how many of n reports raise it from zero to `share`; None where all of them do not.
+
+        From part(m, n) up >= share.
+        """
+        part = share / self.up
+        return None if part > 1 else ceil(part * self.share * n / (1 - part + part * self.share))
+
+
+def of_support(what: str, p: Fraction, q: Fraction, share: Fraction = Fraction(1)) -> Worth:
+    """Return what a report is worth in (C / n - q) / (p - q), where it may support what is estimated or not.
+
+    w is (1 - q) / (p - q) if it does, - q / (p - q) if it does not.
+    """
+    return Worth(what, (1 - q) / (p - q), q / (p - q), share)
+
+
+HONEST = Worth("an answer", Fraction(1), Fraction(0), known=False)
+"""Devices that randomize as they should, and lie: this much is true of whatever is read of any reports."""
+
+
 # How precisely reports of each kind are read, and what made-up reports and the noise of a release do to that.
 #
 # Planning, releases and audits ask it, and no device: dither-aggregator brings it. A kind of another distribution has a
@@ -163,10 +233,8 @@ class KindPrecision(ABC, Generic[D]):
 
         They are for planning. Both are that of a rare value, for shares.
         """
-        weights = sum(part.cells * part.weight for part in cells.parts)
-        most = max(
-            noise.wider(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts
-        )
+        each = ((PureMechanism.of(part.mechanism), max(1, n * part.weight // cells.weights)) for part in cells.parts)
+        most = max(noise.wider(mechanism, reports) for mechanism, reports in each)
         return most, most
 
     def reports_min(self, asked: Asked) -> int:
@@ -272,14 +340,6 @@ WIDEST = 4
 """Standard deviations by which the report that supports the most texts of a list passes the mean of all."""
 
 
-def devices_needed(share: float, noise_variance: float, layout: Layout, bits: int = USUAL_BITS) -> int:
-    """Return the fewest reports with which a word of this share is named with probability POWER, about.
-
-    `noise_variance` is that of one report, for a word that nobody has; `bits` is the length of the word's code.
-    """
-    return ceil(noise_variance * (signal_needed(layout, bits) / share) ** 2)
-
-
 @cache
 def signal_needed(layout: Layout, bits: int = USUAL_BITS) -> float:
     """Return the share of such a word in standard errors: those that a group of all reports would have."""
@@ -328,11 +388,11 @@ def searched_from(cells: Cells, noise: CountNoise) -> int:
 
     It reads a row whose noisy number of reports is SURE_OF_N times the error that the noise gives it.
     """
-    weights = sum(part.cells * part.weight for part in cells.parts)
     *levels, _ = cells.parts
-    return ceil(
-        max(SURE_OF_N * sqrt(part.mechanism.shape.size * noise.variance) * weights / part.weight for part in levels)
+    sure = (
+        SURE_OF_N * sqrt(part.mechanism.shape.size * noise.variance) * cells.weights / part.weight for part in levels
     )
+    return ceil(max(sure))
 
 
 class WordsPrecision(TextPrecision):
@@ -352,20 +412,17 @@ class WordsPrecision(TextPrecision):
         A report of the verification group supports about `width` of the usual texts at most, and noise is for so many
         counts.
         """
-        weights = sum(part.cells * part.weight for part in cells.parts)
         *levels, last = cells.parts
         points = PureMechanism.of(last.mechanism)
-        q, told = float(points.q), n * last.cells * last.weight / weights
+        q, told = float(points.q), n * last.cells * last.weight / cells.weights
         width = 1 + PROPOSED * q + WIDEST * sqrt(PROPOSED * q * (1 - q))
         looked_up = sqrt(1 + width**2 * noise.variance * last.cells * (1 + q**2) / (told * q * (1 - q)))
-        return looked_up, max(noise.wider(points, max(1, n * part.weight // weights)) for part in levels)
+        return looked_up, max(noise.wider(points, max(1, n * part.weight // cells.weights)) for part in levels)
 
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return that of the verification group, of a text that nobody has."""
-        total = sum(part.cells * part.weight for part in cells.parts)
         last = cells.parts[-1]
-        noise = PureMechanism.of(last.mechanism).noise_variance
-        return noise * Fraction(total, last.cells * last.weight)
+        return PureMechanism.of(last.mechanism).noise_variance * Fraction(cells.weights, last.cells * last.weight)
 
     def tells(self, asked: Asked, n: int) -> Told:
         """Return the share of a word of usual length that is named: its levels must propose it first."""
@@ -379,7 +436,7 @@ class WordsPrecision(TextPrecision):
         as well, by reports of the levels.
         """
         last = cells.parts[-1]
-        share = Fraction(last.cells * last.weight, sum(part.cells * part.weight for part in cells.parts))
+        share = Fraction(last.cells * last.weight, cells.weights)
         points = PureMechanism.of(last.mechanism)
         p, q, others = points.p, points.q, points.d - 1
         up, down = ((points.d * weight / (p - q) - sign) / others for weight, sign in ((1 - q, 1), (q, -1)))

@@ -17,7 +17,6 @@ from decimal import Decimal
 from itertools import combinations, islice
 from math import prod
 
-from dither_shared.cells import Cells, Part
 from dither_shared.domains import (
     OTHER,
     VALUE_CHARACTERS_MAX,
@@ -35,7 +34,7 @@ from dither_shared.frozen import replaced
 from dither_shared.kinds.kind import Asked, Kind, Offer, PublicColumn, read_epsilon
 from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of, read_edges, read_ends
 from dither_shared.light_typing import TYPE_CHECKING
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import Cells, Part, PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:

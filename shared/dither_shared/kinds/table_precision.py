@@ -19,12 +19,10 @@ from fractions import Fraction
 from itertools import combinations
 from math import prod, sqrt
 
-from dither_shared.accounting.poisoning import Worth
-from dither_shared.cells import Cells
 from dither_shared.domains.columns import Columns, symbols_of
 from dither_shared.kinds.kind import Asked
-from dither_shared.kinds.precision import QUESTION_MIN, SIDES, CountNoise, KindPrecision, Told, with_tails
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.kinds.precision import QUESTION_MIN, SIDES, CountNoise, KindPrecision, Told, Worth, with_tails
+from dither_shared.mechanisms import Cells, PureMechanism
 from dither_shared.mechanisms.two_level import OneShot
 
 GROUP, RATE = 0.1, 0.5
@@ -105,8 +103,8 @@ class TablePrecision(KindPrecision[Columns]):
 
     def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
         """Return that of a share of one half, and of a rare cell, the tails of the noise in it."""
-        weights, most = sum(part.cells * part.weight for part in cells.parts), super().widened(cells, noise, n)[1]
-        each = [(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts]
+        most = super().widened(cells, noise, n)[1]
+        each = [(PureMechanism.of(part.mechanism), max(1, n * part.weight // cells.weights)) for part in cells.parts]
         return min(noise.wider(mechanism, reports, 0.5) for mechanism, reports in each), with_tails(most)
 
     def noise_variance(self, cells: Cells) -> Fraction:

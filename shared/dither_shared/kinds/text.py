@@ -11,7 +11,6 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
-from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, TextDomain, Verbatim
 from dither_shared.domains.hashed_texts import Read
 from dither_shared.errors import InvalidParameter
@@ -30,7 +29,7 @@ from dither_shared.kinds.kind import (
 )
 from dither_shared.kinds.listed import read_list
 from dither_shared.light_typing import TYPE_CHECKING
-from dither_shared.mechanisms import RAPPOR, PureMechanism
+from dither_shared.mechanisms import DEVICE, DEVICE_CELLS_MAX, RAPPOR, Cells, Part, PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dither_shared.accounting import linked_share
-from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import replaced
-from dither_shared.mechanisms import PGR, RAPPOR, MemoizedTwoLevel
+from dither_shared.mechanisms import DEVICE, DEVICE_CELLS_MAX, PGR, RAPPOR, Cells, MemoizedTwoLevel, Part
 from dither_shared.mechanisms.automatic_choice import INDIFFERENT
 from dither_shared.mechanisms.pgr import points
 
@@ -60,15 +59,6 @@ def choose_rappor(epsilon: Decimal, permanent: Decimal, candidates: int, m: int)
     return replaced(noises[h], k=k)
 
 
-def rappor_cells(epsilon: Decimal, permanent: Decimal, candidates: int) -> Cells:
-    """Return all the cohorts there are, with the RAPPOR of least error for so many candidates."""
-    return _in_all_cohorts(choose_rappor(epsilon, permanent, candidates, DEVICE_CELLS_MAX))
-
-
-def _in_all_cohorts(rappor: RAPPOR) -> Cells:
-    return Cells((Part(rappor, DEVICE_CELLS_MAX),), DEVICE)
-
-
 def choose_memo(
     epsilon: Decimal, permanent: Decimal, candidates: int, name: str | None = None
 ) -> tuple[Cells, Cells | None]:
@@ -77,7 +67,8 @@ def choose_memo(
     `name` takes one of the two in any case. Raises InvalidParameter where no hashed memo is near RAPPOR's error.
     """
     bloom = choose_rappor(epsilon, permanent, candidates, DEVICE_CELLS_MAX)
-    rappor, hashed = _in_all_cohorts(bloom), _hashed_cells(epsilon, permanent, candidates, bloom.noise_variance)
+    rappor = Cells((Part(bloom, DEVICE_CELLS_MAX),), DEVICE)
+    hashed = _hashed_cells(epsilon, permanent, candidates, bloom.noise_variance)
     if hashed is None:
         if name == PGR.name:
             raise InvalidParameter(f"{candidates:,} candidates or epsilon {epsilon} are too much for a hashed memo")

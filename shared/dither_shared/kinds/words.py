@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
 from dither_shared.domains.hashed_texts import Read
 from dither_shared.errors import InvalidParameter
 from dither_shared.kinds.kind import Asked, Offer, read_epsilon
 from dither_shared.kinds.text import TextKind
 from dither_shared.light_typing import TYPE_CHECKING
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import Cells, Part, PureMechanism
 from dither_shared.rng import Rng
 from dither_shared.words.alphabets import ALPHABETS, load
 from dither_shared.words.code import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from dither_shared.errors import InvalidParameter
 from dither_shared.installed import load
 from dither_shared.light_typing import TYPE_CHECKING, Any
-from dither_shared.mechanisms.mechanism import DEVICES, Mechanism, MechanismRequest, Memoized, PureMechanism
+from dither_shared.mechanisms.mechanism import (
+    DEVICE,
+    DEVICE_CELLS_MAX,
+    DEVICES,
+    PUBLIC_MAX,
+    Cells,
+    Mechanism,
+    MechanismRequest,
+    Memoized,
+    Part,
+    PureMechanism,
+    from_document,
+    one_cell,
+)
 
 if TYPE_CHECKING:
     from dither_shared.mechanisms.automatic_choice import MECHANISMS, choose, serving
@@ -21,19 +31,24 @@ if TYPE_CHECKING:
     from dither_shared.mechanisms.window import SquareWave
 
 __all__ = [
+    "DEVICE",
     "DEVICES",
+    "DEVICE_CELLS_MAX",
     "GRR",
     "MECHANISMS",
     "OUE",
     "PGR",
+    "PUBLIC_MAX",
     "RAPPOR",
     "SUE",
+    "Cells",
     "Mechanism",
     "MechanismRequest",
     "Memoized",
     "MemoizedTwoLevel",
     "MemoizedUnary",
     "OneShot",
+    "Part",
     "PrivSet",
     "PureMechanism",
     "SquareWave",
@@ -41,6 +56,7 @@ __all__ = [
     "Unary",
     "choose",
     "from_document",
+    "one_cell",
     "serving",
 ]
 
@@ -54,39 +70,9 @@ _PLACES = {
     }.items()
     for name in names
 }  # fmt: skip
-_OWN = {
-    "grr": "GRR", "oue": "OUE", "pgr": "PGR", "privset": "PrivSet", "rappor": "RAPPOR", "ss": "SubsetSelection",
-    "sue": "SUE", "window": "SquareWave",
-}  # fmt: skip
-"""The class of each name: a document needs no other, nor the choice."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _PLACES:
         return load(_PLACES[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _of_name(name: str) -> type[Mechanism]:
-    """Return a mechanism, ours or one that was registered beside them; raise InvalidParameter where there is none."""
-    if name in _OWN:
-        own: type[Mechanism] = load(_PLACES[_OWN[name]])
-        return own
-    from dither_shared.mechanisms.automatic_choice import MECHANISMS
-
-    if name not in MECHANISMS:
-        raise InvalidParameter(f"the mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}")
-    return MECHANISMS[name]
-
-
-def from_document(document: Mapping[str, Any]) -> Mechanism:
-    """Return the mechanism of a stored document; raise InvalidParameter when it is not one of ours."""
-    name = document["mechanism"]
-    mechanism = _of_name(name)
-    parameters, memo = document["parameters"], document.get("memo")
-    if not all(type(value) is int for value in (*parameters.values(), *(memo or {}).values())):
-        raise InvalidParameter(f"the parameters of {name} must be integers")
-    try:
-        return mechanism.of_integers(parameters, memo)
-    except TypeError:
-        raise InvalidParameter(f"{name} does not take these parameters: {parameters}") from None

@@ -70,11 +70,6 @@ class GRR(OneShot):
         return PairLaw(Fraction(0), Fraction(0), Fraction(0))
 
     @property
-    def supported(self) -> tuple[int, int]:
-        """The value that is named."""
-        return 1, 1
-
-    @property
     def outputs(self) -> int:
         """The number of values, d."""
         return self.d

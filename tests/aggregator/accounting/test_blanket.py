@@ -16,8 +16,7 @@ from dither_aggregator.accounting import (
     law_of,
     rounded_down,
 )
-from dither_shared.cells import Cells, Part, one_cell
-from dither_shared.mechanisms import GRR, PGR, MemoizedTwoLevel, SubsetSelection
+from dither_shared.mechanisms import GRR, PGR, Cells, MemoizedTwoLevel, Part, SubsetSelection, one_cell
 from dither_shared.mechanisms.two_level import OneShot
 from tests.support.soaking import thinned
 

@@ -202,7 +202,7 @@ def test_likeliest_shares_are_shares(stored: StoredPlan) -> None:
     channel = expected(stored, spread(places_of(stored.plan)))
     firsts = np.flatnonzero(np.diff(channel.cell, prepend=-1))
     counts = np.zeros_like(channel.counts)
-    counts[firsts] = channel.cell_sizes
+    counts[firsts] = np.bincount(channel.cell, weights=channel.counts)
     shares = most_likely(replace(channel, counts=counts))
     assert shares.sum() == pytest.approx(1)
     assert (shares >= 0).all()

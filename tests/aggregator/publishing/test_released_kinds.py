@@ -22,11 +22,10 @@ from dither_aggregator.store import StoreError
 from dither_aggregator.store.release_ledger import Release, seal
 from dither_aggregator.web import forest_plots as share_charts
 from dither_aggregator.web.charts import shorten
-from dither_shared.cells import one_cell
 from dither_shared.domains import NumberDomain
 from dither_shared.frozen import replaced
 from dither_shared.kinds.precision import TAILS, precision_of
-from dither_shared.mechanisms import PrivSet
+from dither_shared.mechanisms import PrivSet, one_cell
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.releases import ReleaseNoise, counts_of

@@ -17,10 +17,9 @@ from dither_aggregator.analysis.closed_days import ALPHA, CHECKS, Checked, binom
 from dither_aggregator.counting import fold_cells, support_counts
 from dither_aggregator.counting import tables as parts_of
 from dither_aggregator.store import Tally
-from dither_shared.cells import one_cell
 from dither_shared.domains import Values
 from dither_shared.kinds import KINDS
-from dither_shared.mechanisms import GRR, OUE, PGR, RAPPOR, PureMechanism, SubsetSelection
+from dither_shared.mechanisms import GRR, OUE, PGR, RAPPOR, PureMechanism, SubsetSelection, one_cell
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng

@@ -1,13 +1,14 @@
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
+from math import ceil
 
 import numpy as np
 import pytest
 
 from dither_aggregator.analysis import words as searching
 from dither_aggregator.analysis.words import FoundWords, Level, Sketch, Wanted, find_words, search, verified
-from dither_shared.kinds.precision import FALSE_WORDS, POWER, devices_needed
+from dither_shared.kinds.precision import FALSE_WORDS, POWER, signal_needed
 from dither_shared.mechanisms import PGR, choose
 from dither_shared.words.code import BUCKETS, LAYOUTS, NONE_BYTE, OTHER_BYTE, ROWS, Groups
 from tests.support.points import draw_points
@@ -125,10 +126,12 @@ def test_without_proposals_nothing_is_named() -> None:
     assert verified([], noise(np.random.default_rng(5), mechanism(bits=10))) == ()
 
 
-def test_devices_needed_fall_with_share_and_rise_with_the_code_and_the_noise() -> None:
-    def needed(share: float = 0.01, epsilon: str = "2", bits: int = 30) -> int:
-        return devices_needed(share, float(mechanism(epsilon).noise_variance), SHORT, bits)
+def needed(share: float = 0.01, epsilon: str = "2", bits: int = 30) -> int:
+    """Return the fewest devices of which a word of this share and code is named with probability POWER, about."""
+    return ceil(mechanism(epsilon).noise_variance * (signal_needed(SHORT, bits) / share) ** 2)
 
+
+def test_devices_needed_fall_with_share_and_rise_with_the_code_and_the_noise() -> None:
     assert needed(0.02) < needed()
     assert needed(epsilon="4") < needed() < needed(epsilon="1")
     assert needed(bits=10) < needed() < needed(bits=48)
@@ -141,7 +144,7 @@ def test_words_of_the_stated_share_are_named_as_often_as_is_stated() -> None:
 
     The words of one run share their noise in no bucket, so the chances are all but independent.
     """
-    n = devices_needed(0.01, float(mechanism().noise_variance), SHORT)
+    n = needed()
     words = [f"{first}{last}".encode() for first in ("home", "work", "back", "over") for last in NAMES]
     others = [f"{number:05d}".encode() for number in range(5_000)]
     shares = np.array([0.01] * len(words) + [0.68 / len(others)] * len(others))

@@ -11,8 +11,8 @@ import numpy as np
 
 from dither_aggregator.analysis.channel import channel_of
 from dither_aggregator.analysis.numeric_fit import most_likely
-from dither_shared.cells import Cells, Part
 from dither_shared.frozen import replaced
+from dither_shared.mechanisms import Cells, Part
 from dither_shared.plan import Plan
 from tests.benchmarks.numbers.shapes import Counts, Floats
 from tests.support.drawn_numbers import cell_laws, stored_number, summed, tally_of, weights_of

@@ -21,10 +21,9 @@ import numpy as np
 
 from dither_aggregator.analysis.texts import candidate_bits, decode_candidates
 from dither_shared.accounting import linked_share
-from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.domains import Verbatim
 from dither_shared.kinds.text_memo import choose_memo
-from dither_shared.mechanisms import RAPPOR, MemoizedTwoLevel
+from dither_shared.mechanisms import DEVICE, DEVICE_CELLS_MAX, RAPPOR, Cells, MemoizedTwoLevel, Part
 from tests.benchmarks.texts.drawn import LAWS, Devices, draw_bits, draw_buckets
 
 SEEDS = 20

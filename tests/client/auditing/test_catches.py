@@ -19,11 +19,10 @@ from dither.auditing.simulated import SHOWS
 from dither.device import Device, outbox, recording
 from dither.device.recording import Slots
 from dither_shared import wire as writing
-from dither_shared.cells import Cells
 from dither_shared.domains import Values
 from dither_shared.kinds import number
 from dither_shared.kinds.number import choose_points
-from dither_shared.mechanisms import GRR, PureMechanism
+from dither_shared.mechanisms import GRR, Cells, PureMechanism
 from dither_shared.mechanisms.two_level import threshold_for
 from dither_shared.mechanisms.unary import UnaryCode
 from dither_shared.registry import Metric, Registry

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dither_shared.cells import Cells
+from dither_shared.mechanisms import Cells
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape, Subsets, Symbols

@@ -12,18 +12,21 @@ from pathlib import Path
 import pytest
 
 from dither_shared.accounting import STEP, hundredths, linked_share
-from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.mechanisms import (
+    DEVICE,
     GRR,
     OUE,
     PGR,
     RAPPOR,
     SUE,
+    Cells,
     Mechanism,
     MemoizedTwoLevel,
     MemoizedUnary,
+    Part,
     PrivSet,
     choose,
+    one_cell,
 )
 from dither_shared.rng import SCALE
 from tests.support.laws import Law, answers, law_of_class

@@ -7,12 +7,11 @@ from functools import partial
 
 import pytest
 
-from dither_shared.cells import Cells, Part
 from dither_shared.domains import Coded
 from dither_shared.errors import RegistryError
 from dither_shared.exact import exp_below
 from dither_shared.kinds import Answer, WordsKind
-from dither_shared.mechanisms import PGR
+from dither_shared.mechanisms import PGR, Cells, Part
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng

@@ -30,6 +30,7 @@ from dither_aggregator.analysis.functional import (
     Sums,
     answers_covariance,
     answers_variance,
+    raw_shares,
     variance_at,
 )
 from dither_aggregator.analysis.inference import NORMAL_MIN, NORMAL_SKEWED, ErrorOf, Floats, Z, effective, reach
@@ -78,8 +79,7 @@ class QuestionTally:
         """The unbiased share of each symbol, float64[d]."""
         if self.count_noise:
             return Functionals(self.mechanism, self.counts, self.n).shares
-        p, q = float(self.mechanism.p), float(self.mechanism.q)
-        return np.asarray((support_counts(self.mechanism, self.counts, self.n) / self.n - q) / (p - q))
+        return raw_shares(self.mechanism, support_counts(self.mechanism, self.counts, self.n), self.n)
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,12 @@ from dither_aggregator.analysis.functional import answers_part
 from dither_aggregator.analysis.inference import SURE_TO_COMPARE, Floats, KnownRatio
 from dither_aggregator.analysis.reading import (
     NO_LINES,
-    BadView,
     Estimand,
     EstimateRow,
     Lines,
     Reading,
     View,
+    refuse_values,
     reports_max,
 )
 from dither_aggregator.analysis.released import SURE_OF_N, Released, ReleasedRow, ReleasedTally
@@ -277,12 +277,7 @@ class Tables(Estimand[TablesReading]):
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values."""
-        if asked & {"error_of", "normalised"}:
-            raise BadView("error_of and normalised are for metrics whose values are listed")
-        if "top" in asked:
-            raise BadView("top is for metrics with many values: this one is of columns")
-        if view.candidates is not None:
-            raise BadView(f"{plan.metric} is of columns: candidates are for texts")
+        refuse_values(plan, view, asked, "columns")
 
     def names(self, stored: StoredPlan) -> Sequence[str]:
         """Return the shares of each column."""

@@ -40,7 +40,7 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.retry import Retry
 
 from dither_aggregator.store.records import StoreError, StoreLoading, StoreUnavailable
-from dither_aggregator.store.redis.layout import GLOBAL, MOVED, RESETTING
+from dither_aggregator.store.redis.layout import GLOBAL, MOVED, RESETTING, pairs
 from dither_aggregator.store.redis.scripts import DAMAGED, NOT_THIS_STORE, SCRIPTS, Script
 
 CONNECTIONS_MAX = 64
@@ -238,7 +238,7 @@ class Client:
                 f"{self.name} does not tell its settings (CONFIG is refused), so nobody knows whether it keeps what it "
                 f"acknowledges. They must be: {', '.join(f'{name} {value}' for name, value in self.sound.items())}"
             )
-        nodes = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies]
+        nodes = list(map(pairs, replies))
         wrong = {
             name: found.get(name) for found in nodes for name, value in self.sound.items() if found.get(name) != value
         }

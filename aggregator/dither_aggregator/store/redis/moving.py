@@ -334,10 +334,7 @@ class RedisStore(RedisData):
 
     def release(self) -> None:
         """Let others use it again."""
-        free = layout.token(self.generation)
-        self._of_each_shard(scripts.FINISH, free)
-        self._run_global(scripts.FINISH, free)
-        self._token = free
+        self.finish()
 
     def begun_reset(self) -> str:
         """Return the reset that was begun."""

@@ -125,7 +125,7 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     for point in points:
         days.setdefault((point.epoch, point.plan), []).append(point)
     table = [(epoch, found) for (epoch, _), found in sorted(days.items(), key=lambda item: item[0][0])]
-    marks = [mark for mark in store.documents(DayMark) if mark.day in window]
+    marks = [(mark.day, mark.text) for mark in store.documents(DayMark) if mark.day in window]
     shown = marks[-MARKS_SHOWN_MAX:]
     told = [point for point in points if not point.untold]
     chart = draw_series(told, window, shown, measure) if told else None
@@ -239,10 +239,10 @@ def _by_day(store: Store) -> list[str]:
     )
 
 
-def _beginnings_and_marks(points: Sequence[Point], marks: Iterable[DayMark]) -> list[tuple[date, str, bool]]:
+def _beginnings_and_marks(points: Sequence[Point], marks: Iterable[tuple[date, str]]) -> list[tuple[date, str, bool]]:
     """Return where plans begin and what the operator marked, by day."""
     begun = [(point.epoch, f"rev {point.rev} begins", False) for point in begins(points)]
-    return sorted([*begun, *((mark.day, mark.text, True) for mark in marks)])
+    return sorted([*begun, *((day, text, True) for day, text in marks)])
 
 
 # Snapshots.

@@ -70,9 +70,8 @@ from dither_aggregator.web.query_parameters import (
     refuse_long,
 )
 from dither_shared.accounting import NEARLY_CERTAIN, linked_share, percent_above, sure
-from dither_shared.accounting.poisoning import Worth
 from dither_shared.exact import exp_of_micro
-from dither_shared.kinds.precision import precision_of
+from dither_shared.kinds.precision import Worth, precision_of
 from dither_shared.mechanisms import DEVICES
 from dither_shared.wire.reading import Problem
 

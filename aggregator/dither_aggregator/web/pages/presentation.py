@@ -11,9 +11,10 @@ from statistics import NormalDist
 from typing import Any, Generic, Protocol, TypeVar
 
 from flask import request
+from jinja2 import Environment
 from marshmallow import fields, missing, validate
 
-from dither_aggregator.analysis.closed_days import Snapshot
+from dither_aggregator.analysis.closed_days import Snapshot, digest_of
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.reading import Reading, Window, sees_all
@@ -21,11 +22,23 @@ from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Ranked, Row, Significance
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
-from dither_aggregator.web.charts import Measure, shorten
+from dither_aggregator.web.charts import (
+    SHARES,
+    Measure,
+    beside,
+    end,
+    end_in_points,
+    points,
+    precise,
+    rough,
+    rough_in_points,
+    shorten,
+)
 from dither_aggregator.web.forest_plots import Histogram, Plot, draw
 from dither_aggregator.web.query_parameters import LevelField, Parameters, QueryParameters
 from dither_shared.installed import Installed
 from dither_shared.plan import Plan
+from dither_shared.safe_output import visible
 
 # Words that several pages use: of windows, ranks, numbers, plans.
 
@@ -122,6 +135,24 @@ def wider(reading: Reading, rows: int) -> str:
 def sentence_of(error: NotReady) -> str:
     """Return why there is nothing to show yet, as a sentence."""
     return f"{error.words[0].upper()}{error.words[1:]}."
+
+
+def dress(templates: Environment) -> None:
+    """Give templates the words and numbers that pages are written with."""
+    templates.filters.update(precise=precise, points=points, end=end, end_in_points=end_in_points, rough=rough)
+    templates.filters.update(rough_in_points=rough_in_points)
+    templates.filters.update(
+        rank=rank_in_words,
+        days=in_words,
+        visible=visible,
+        measure=lambda plan: Measure(plan.domain.unit),
+        beside=beside,
+    )
+    templates.filters.update(
+        whose=WHOSE.__getitem__, counted=count, of_pages=of_pages, digest=lambda id_: digest_of(id_)[:12]
+    )
+    templates.globals.update(shares=SHARES)
+    templates.trim_blocks = templates.lstrip_blocks = True
 
 
 # The forms of pages, made of what parameters declare of themselves: labels, choices, and how fields look.

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from dither.terms_sentences import terms_of
-from dither.writing import write
 from dither_shared import compiled
 from dither_shared.frozen import as_dict, canonical_json
 from dither_shared.registry import Registry, utc_today
+from dither_shared.safe_output import write
 
 SUMMARY = "write the form of a registry that an app ships: it starts faster, and devices of any language read it"
 EXAMPLE = "dither metrics compile metrics.toml --out metrics.json"

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dither.writing import speak_utf8
 from dither_shared.accounting import hundredths
 from dither_shared.domains import Domain
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import SENSITIVITIES, Metric, Registry
+from dither_shared.safe_output import speak_utf8
 from dither_shared.terms import DeviceTerms, Terms
 
 SUMMARY = "say what changes for devices and for the numbers; exit code 1 for what must not happen unnoticed"

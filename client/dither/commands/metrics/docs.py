@@ -7,13 +7,14 @@ from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 
 from dither.device.recording import answers_always
-from dither.writing import Code, Fact, FactList, Heading, Page, Paragraph, Quoted, to_html, to_markdown, write
+from dither.writing import Code, Fact, FactList, Heading, Page, Paragraph, Quoted, to_html, to_markdown
 from dither_shared.accounting import recognised
 from dither_shared.domains import NONE
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.measures import DAYS_KEPT, MEASURES
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
+from dither_shared.safe_output import write
 from dither_shared.terms import DeviceTerms, Terms
 
 SUMMARY = "write the page that tells an app's users what is asked, how it is protected and how to refuse"

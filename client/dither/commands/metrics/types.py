@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dither.telemetry import HANDLES, Handle, OwnUse
-from dither.writing import write
 from dither_shared.domains import Domain
 from dither_shared.errors import ConfigurationError, reason_of
 from dither_shared.files import read_text
 from dither_shared.registry import REGISTRY_BYTES_MAX, Metric, Registry
+from dither_shared.safe_output import write
 
 SUMMARY = "write a type stub for the app's module of `telemetry = dither.start(...)`: each handle with its values"
 EXAMPLE = "dither metrics types metrics.toml --out myapp/metrics.pyi"

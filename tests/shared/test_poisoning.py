@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dither_shared.accounting.poisoning import HONEST, Worth, of_support
+from dither_shared.kinds.precision import HONEST, Worth, of_support
 from dither_shared.mechanisms import (
     GRR,
     OUE,
@@ -207,7 +207,7 @@ def test_a_mean_of_unequal_steps_moves_no_farther_however_the_cohorts_are_shared
 
 def test_the_page_says_what_one_percent_of_the_reports_move() -> None:
     """`shared/accounting.md`: percentage points up and down, rounded to two digits."""
-    page = (Path(__file__).parents[3] / "shared" / "accounting.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "shared" / "accounting.md").read_text(encoding="utf-8")
     for name in ("grr", "ss", "pgr", "oue"):
         worths = [worth_of(choose(64, Decimal(epsilon), name=name)) for epsilon in (1, 2, 4)]
         cells = [f"{100 * float(one.raised(1, 100)):.2f}, {100 * float(one.lowered(1, 100)):.2f}" for one in worths]
