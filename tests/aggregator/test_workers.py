@@ -110,7 +110,8 @@ def test_a_broker_that_is_down_is_named_once_and_gets_tasks_when_it_is_back(capl
     ]
 
 
-def test_a_broker_that_hangs_is_neither_felt_nor_waited_for() -> None:
+def test_a_broker_that_hangs_is_neither_felt_nor_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dither_aggregator.workers.tasks.STOP_WITHIN_S", 0.1)
     broker = FakeBroker()
     broker.free.clear()
     with Publisher(broker.publish) as publisher:
