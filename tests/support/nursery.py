@@ -293,7 +293,8 @@ def main() -> None:
         import_module(name)
     import_module("dither_aggregator.web.reader_process").prepare()  # else each fork server would
     # As it ends a worker joins a thread of Celery's that looks twice a second whether it may end.
-    import_module("celery.concurrency.prefork").time = SimpleNamespace(sleep=lambda _: time.sleep(LOOK_EVERY_S))
+    brief = SimpleNamespace(sleep=lambda _: time.sleep(LOOK_EVERY_S))
+    setattr(import_module("celery.concurrency.prefork"), "time", brief)  # noqa: B010
     gc.freeze()  # else each process would copy all of it, to look for garbage among it
     asking = socket.socket(fileno=os.dup(0))
     if asked := _serve(asking):
