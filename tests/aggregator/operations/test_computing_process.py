@@ -26,7 +26,7 @@ from dither_shared.rng import Rng
 from dither_shared.wire import WireGroup, encode_upload, new_upload_id
 from dither_shared.wire.reading import parse_upload
 from tests.aggregator.test_readers import readers
-from tests.support.aggregators import Served, serve
+from tests.support.aggregators import NOT_NICE, Served, serve
 from tests.support.clocks import DAY_S, Clock
 from tests.support.registries import registry_text
 from tests.support.soaking import scaled, thinned
@@ -40,11 +40,6 @@ REPORTS = 300
 WAITS = "being computed"
 PATIENT_S = 1_000
 """Beside four busy programs the process that computes has a twentieth of a processor."""
-HURRIED = {
-    "dither_aggregator.operations.fork_server.READING_NICENESS": 0,
-    "dither_aggregator.operations.fork_server.COMPUTING_NICENESS": 1,
-}
-"""So that it hardly waits for other programs; a reader's niceness is another one, by which they are told apart."""
 ANSWER_S = 240
 """By then a reader has answered, and started, or the server has said that it took too long."""
 
@@ -94,7 +89,7 @@ def lived(made: Path, days: int) -> Path:
 def serving(home: Path) -> Iterator[Served]:
     with closing(sqlite3.connect(home / "data" / FILE_NAME)) as db, db:
         db.execute("DROP TABLE IF EXISTS reading")
-    with serve(home / "metrics.toml", home / "data", settings=HURRIED) as made:
+    with serve(home / "metrics.toml", home / "data", settings=NOT_NICE) as made:
         yield made
 
 
@@ -210,7 +205,7 @@ def test_a_process_over_its_limits_is_one_row_that_says_so(
         f"from dither_aggregator.web import reader_process\n{planted}\nfork_server.main()"
     )
     fork_server.end()
-    for name, niceness in HURRIED.items():
+    for name, niceness in NOT_NICE.items():
         monkeypatch.setattr(name, niceness)
     monkeypatch.setattr("dither_aggregator.operations.fork_server.command", lambda: (sys.executable, "-P", "-c", code))
     with closing(SQLiteStore(home / "data")) as store:
