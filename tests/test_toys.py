@@ -415,7 +415,7 @@ def fetched(url: str, metric: str) -> Shown:
 
 @pytest.mark.parametrize("place", thinned(["redis", "sqlite"], 0), indirect=True)  # the other one has every page
 def test_toys_from_outside_work_from_the_registry_to_the_page(asked: Registry, place: Place) -> None:
-    """None of 9 estimates is 6 standard errors off the truth: a false alarm of 2e-8 in a run."""
+    """None of 9 estimates and 3 numbers is 6 standard deviations off: by exact laws a false alarm of 1e-7 a run."""
     store = place.make(asked, "toys")
     with WholeService(store) as service:
         server = http_server(web_app(service))

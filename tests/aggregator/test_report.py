@@ -195,7 +195,7 @@ def webhook(*statuses: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Hook) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/secret", told
@@ -446,7 +446,7 @@ class _MailSession(socketserver.StreamRequestHandler):
 @pytest.fixture
 def mailbox() -> Iterator[Mailbox]:
     with Mailbox() as box:
-        thread = threading.Thread(target=box.serve_forever, daemon=True)
+        thread = threading.Thread(target=box.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield box

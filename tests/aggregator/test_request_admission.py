@@ -17,8 +17,8 @@ from dither_aggregator.ingest import service as service_module
 from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store.document_kinds import ID_BYTES
 from dither_aggregator.web import http_messages
+from dither_aggregator.web import http_server as server_module
 from dither_aggregator.web.http_messages import Peers, peers_of
-from dither_aggregator.web.http_server import HELD_BACK_S
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Clients, Limits, Rate
 from dither_shared.registry import Registry
@@ -33,6 +33,7 @@ from tests.support.registries import registry, registry_text
 ASKED = registry()
 FEW = Rate.parse("0.01:5")
 """So few that none come back while a test runs."""
+HELD_BACK_S = 0.05
 ADMIN_KEY = f"dither_admin_{'0' * 2 * ID_BYTES}_{'a' * 32}"
 PROXY = (ip_network("127.0.0.1"),)
 
@@ -82,6 +83,7 @@ def taking(
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_module, "REFRESH_EVERY_S", 0.1)
+    monkeypatch.setattr(server_module, "HELD_BACK_S", HELD_BACK_S)
 
 
 def test_others_go_on_while_one_address_floods(tmp_path: Path) -> None:

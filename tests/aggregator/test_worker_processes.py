@@ -30,6 +30,7 @@ HURRIED: dict[str, object] = {
     "dither_aggregator.commands.beat.LOOK_EVERY_S": 0.3,
     "dither_aggregator.ingest.service.REFRESH_EVERY_S": 0.3,
     "dither_aggregator.workers.tasks.RETRY_MAX_S": 1.0,
+    "dither_aggregator.workers.tasks.STOP_WITHIN_S": 0.3,
 }
 """So that what happens every few seconds happens in a short test."""
 

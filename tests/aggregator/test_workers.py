@@ -36,7 +36,7 @@ from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
 from dither_shared.wire import encode_upload, new_upload_id
 from dither_shared.wire.reading import parse_upload
-from tests.support.aggregators import sqlite_store
+from tests.support.aggregators import NOT_NICE, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.registries import registry
 from tests.support.waiting import wait_until
@@ -110,7 +110,8 @@ def test_a_broker_that_is_down_is_named_once_and_gets_tasks_when_it_is_back(capl
     ]
 
 
-def test_a_broker_that_hangs_is_neither_felt_nor_waited_for() -> None:
+def test_a_broker_that_hangs_is_neither_felt_nor_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dither_aggregator.workers.tasks.STOP_WITHIN_S", 0.1)
     broker = FakeBroker()
     broker.free.clear()
     with Publisher(broker.publish) as publisher:
@@ -312,6 +313,8 @@ def test_tasks_fold_maintain_and_finalize(handling: Handling, store: Store, aske
 def test_pages_of_a_sealed_day_have_tasks_until_a_worker_has_computed_them(
     handling: Handling, store: SQLiteStore, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name, niceness in NOT_NICE.items():
+        monkeypatch.setattr(name, niceness)
     watched, first = Watched(store), Task(READ, "read / ")
     append(store, asked, [1, 0, 1])
     handling.handlers.fold(0)

@@ -142,6 +142,9 @@ def test_a_celery_worker_and_its_children_are_one_device(tmp_path: Path) -> None
         environment = {"THUMBS_BROKER": broker, "THUMBS_DATA": str(thumbs.data), "THUMBS_TELEMETRY": "on"}
         alone = ("--without-gossip", "--without-mingle")  # no other worker is waited for
         children = ("--concurrency", "2", "--max-tasks-per-child", "4")  # so that one never runs all six
+        patient = "import dither.sending.upload_thread\ndither.sending.upload_thread.SEND_WITHIN_S = 1e9\n"
+        with thumbs.program.open("a", encoding="utf-8") as code:
+            code.write(patient)  # else all of it waits at the end but for one run of some hundred
         command = ("celery", "-A", "tasks", "worker", *children, "--loglevel", "INFO", *alone)
         process = stack.enter_context(thumbs.running(*command, **environment))
         with Celery(broker=broker) as caller:

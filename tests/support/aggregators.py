@@ -39,6 +39,12 @@ SERVERS = ("serve", "api", "worker", "beat", "demo")
 """Commands that change what is their process's own, such as its signals."""
 SET_BY_SERVERS = (signal.SIGUSR1, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 
+NOT_NICE: dict[str, object] = {
+    "dither_aggregator.operations.fork_server.READING_NICENESS": 0,
+    "dither_aggregator.operations.fork_server.COMPUTING_NICENESS": 1,
+}
+"""So that a process that computes hardly waits for other programs; a reader's niceness is another one."""
+
 
 def nursery() -> Nursery:
     """Return the nursery of this process."""

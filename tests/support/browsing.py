@@ -335,7 +335,7 @@ def served(one: Site) -> Iterator[str]:
     """Serve the pages of a site; yield their address."""
     server = Threaded(("127.0.0.1", 0), Quiet)
     server.set_app(one.client.application)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

@@ -21,8 +21,11 @@ ASKED = registry()
 WEAK, WRONG, REVOKED, READ, ADMIN = "weak", "wrong", "revoked", "read", "admin"
 SCOPES = ("write", "read", "admin")
 ADMIN_ADDRESS = f"{API}admin/"
-HURRIED: dict[str, object] = {"dither_aggregator.ingest.service.REFRESH_EVERY_S": 0.2}
-"""So that a change of the keys is taken up five times as soon."""
+HURRIED: dict[str, object] = {
+    "dither_aggregator.ingest.service.REFRESH_EVERY_S": 0.2,
+    "dither_aggregator.web.http_server.HELD_BACK_S": 0.01,
+}
+"""So that a change of the keys is taken up five times as soon, and who has a wrong one hardly waits."""
 
 
 @dataclass

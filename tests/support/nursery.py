@@ -2,10 +2,10 @@
 
 Hundreds of `dither` processes start in these tests, and each would import the same for half a second. From the fork on
 a process is what `python -m MODULE` is: it has a session, an environment and files of its own, and `__main__` is that
-module, so that multiprocessing starts further processes as it does elsewhere. Four things differ: all processes have
+module, so that multiprocessing starts further processes as it does elsewhere. Five things differ: all processes have
 the nursery's hash seed; variables that Python reads at its start, as PYTHONWARNINGS, do nothing in an environment; no
-look for garbage sees what was imported before; and `failing.prepare` makes its settings after the imports, so that a
-copy by `from ... import` keeps the value before.
+look for garbage sees what was imported before; a worker ends half a second sooner; and `failing.prepare` makes its
+settings after the imports, so that a copy by `from ... import` keeps the value before.
 
     Nursery.shared(environment).born("dither.cli", ["beat", ...], environment, out, err)  # into files
     Nursery.shared(environment).piped("dither.cli", ["beat", ...], environment)
@@ -30,6 +30,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 BYTES_MAX = 128 * 1024
@@ -291,6 +292,9 @@ def main() -> None:
     for name in IMPORTED:
         import_module(name)
     import_module("dither_aggregator.web.reader_process").prepare()  # else each fork server would
+    # As it ends a worker joins a thread of Celery's that looks twice a second whether it may end.
+    brief = SimpleNamespace(sleep=lambda _: time.sleep(LOOK_EVERY_S))
+    setattr(import_module("celery.concurrency.prefork"), "time", brief)  # noqa: B010
     gc.freeze()  # else each process would copy all of it, to look for garbage among it
     asking = socket.socket(fileno=os.dup(0))
     if asked := _serve(asking):

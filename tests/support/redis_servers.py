@@ -101,9 +101,13 @@ class RedisServer:
         return bool(self.ask("INFO")["loading"])
 
     def slow_to_load(self) -> None:
-        """Kill it with a file that takes it minutes to load at its next start, or until `load_fast`."""
+        """Kill it with a file that takes it minutes to load at its next start, or until `load_fast`.
+
+        It answers after each 1,024 bytes: after each key, as long as none is packed.
+        """
         with self.client() as client:
-            client.mset({f"padding:{number}": "x" * 256 for number in range(5_000)})
+            client.config_set("rdbcompression", "no")
+            client.mset({f"padding:{number}": "x" * 1_024 for number in range(5_000)})
             client.bgrewriteaof()
             self._wait_for(lambda: not self.ask("INFO", "persistence")["aof_rewrite_in_progress"], "rewrite its file")
         self.kill()

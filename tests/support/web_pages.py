@@ -63,7 +63,7 @@ def site(directory: Path, reaches: Sequence[str] = ()) -> Iterator[str]:
 
     (directory / "index.html").write_text(PAGE, encoding="utf-8")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Strict, directory=str(directory))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield f"http://localhost:{server.server_port}"
         finally:

@@ -1,8 +1,9 @@
 """Keys and the journal in stores of both kinds: made, revoked, used, and never to be read again."""
 
 import math
+import random
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from threading import Event, Thread, current_thread
 from typing import Any
@@ -191,8 +192,9 @@ def test_what_was_not_drawn_well_is_no_key(text: str) -> None:
         lambda: new_text("admin"),
     ],
 )
-def test_what_was_drawn_well_is_a_key(draw: object) -> None:
-    assert callable(draw)
+def test_what_was_drawn_well_is_a_key(draw: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeded: one of 5 million texts of 21 bytes has no capital, or none but these, and is taken for one of fewer."""
+    monkeypatch.setattr(secrets, "token_bytes", random.Random(1).randbytes)  # the others draw by it
     assert {text_fault(draw()) for _ in range(2_000)} == {""}
 
 

@@ -445,7 +445,7 @@ def test_who_talks_to_a_node_hears_its_answer_though_another_thread_sees_that_it
         known = talking._known()
         leaves = known.get_primaries()[0]
         node = known.get_redis_connection(leaves)
-        heard = threads.submit(talking._exchange, [client._Talk(node, [("WAIT", 9, 2_000)])])
+        heard = threads.submit(talking._exchange, [client._Talk(node, [("WAIT", 9, 500)])])
         wait_until(lambda: node.info("clients")["blocked_clients"])
         monkeypatch.setattr(known.nodes_manager, "initialize", lambda: known.nodes_manager.nodes_cache.pop(leaves.name))
         talking._stale = True

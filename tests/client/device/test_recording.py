@@ -264,7 +264,10 @@ def test_what_is_known_of_a_metric_ends_with_the_day_of_a_clock_that_is_wrong_fo
     assert known[-1] == record(fresh, asked, "dark", True)
 
 
-def test_a_record_waits_once_for_a_thread_that_waits_for_a_process(tmp_path: Path) -> None:
+def test_a_record_waits_once_for_a_thread_that_waits_for_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dither.device.file.DURABLE_WAIT_S", 4 * WAIT_S)  # so long the thread waits
     device, asked = make(Clock(), tmp_path)
     record(device, asked)
     assert record(device, asked) == "answered"
