@@ -24,7 +24,7 @@ SEEDS = 5
 EPSILONS = ("2", "4")
 WANTED = 0.8
 """At least this part of the words that English has found."""
-_PACKAGES = """
+PACKAGES = """
 com.whatsapp com.instagram.android com.facebook.katana com.google.android.youtube com.android.chrome
 com.google.android.gm com.google.android.apps.maps com.spotify.music com.netflix.mediaclient com.twitter.android
 com.snapchat.android org.telegram.messenger com.facebook.orca com.zhiliaoapp.musically
@@ -42,7 +42,7 @@ com.alibaba.aliexpresshd com.grabtaxi.passenger com.myntra.android in.amazon.mSh
 net.one97.paytm com.flipkart.android com.evernote com.trello com.slack org.wikipedia com.strava
 com.fitbit.FitbitMobile com.nike.plusgps com.zhihu.android org.thoughtcrime.securesms
 """
-_SITES = """
+SITES = """
 google.com youtube.com facebook.com instagram.com wikipedia.org x.com whatsapp.com reddit.com yahoo.com amazon.com
 tiktok.com netflix.com bing.com linkedin.com office.com twitch.tv pinterest.com microsoft.com github.com openai.com
 weather.com ebay.com quora.com duckduckgo.com yandex.ru vk.com mail.ru baidu.com qq.com stackoverflow.com imdb.com
@@ -68,8 +68,8 @@ def worlds() -> dict[str, tuple[str, Callable[[], Sequence[str]]]]:
     return {
         "English, of Python": ("", vocabulary),
         "names in programs": ("identifier", vocabulary),
-        "sites": ("domain", partial(_filled, _SITES.split(), "site{}.example")),
-        "packages": ("identifier", partial(_filled, _PACKAGES.split(), "com.example.app{}")),
+        "sites": ("site", partial(_filled, SITES.split(), "site{}.example")),
+        "packages": ("package", partial(_filled, PACKAGES.split(), "com.example.app{}")),
         "English": ("", partial(_spoken, "en")),
         **{name: (alphabet, partial(_spoken, language)) for name, (alphabet, language) in languages.items()},
     }
