@@ -129,9 +129,10 @@ def _identifiers(folder: Path) -> Texts:
 APPS = Path(__file__).with_name("apps.txt")
 """Names of apps, of Android's own parts, and of those that makers of telephones bring."""
 _COMMON = frozenset(
-    "android apps mobile client music messenger browser mail office player reader shopping docs calendar maps"
-    " photos news".split()
+    {"android", "apps", "mobile", "client", "music", "messenger", "browser", "mail", "office", "player", "reader"}
+    | {"shopping", "docs", "calendar", "maps", "photos", "news"}
 )
+"""Labels of the benchmark's names that say what is there, and not whose."""
 _SECOND = frozenset({"co", "com", "org", "net", "ac", "gov"})
 """Labels below which a country has its sites."""
 PROJECTS_MAX = 20
