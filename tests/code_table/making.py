@@ -79,8 +79,8 @@ GIVEN: Mapping[str, tuple[list[int], list[int]]] = {
 }
 """Levels and shares of long names, in which the reports of a level must carry one name as far as those of the next.
 
-Of those tried, they found the most among names that had no part in the table tried with, by Zipf's law at epsilon 2 and
-4. `layout` would give the last levels a fifth of that, as it does where most texts have ended before.
+They found the most of those tried, by Zipf's law at epsilon 2 and 4, among names of which the table tried with was not
+made. `layout` would give the last levels a fifth of that, as it does where most texts have ended before.
 """
 LEVEL_FIRST, LEVEL_STEP = 18, 16
 """The first level, all of whose prefixes are looked at, and the step to each later one."""
