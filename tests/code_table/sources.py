@@ -7,8 +7,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from math import log2
 from pathlib import Path
+
+from tests.benchmarks.words.scripts import PACKAGES, SITES
 
 Texts = Iterator[tuple[str, float]]
 
@@ -50,6 +53,10 @@ def texts_of(alphabet: str, folder: Path) -> Texts:
         yield from _hosts(folder)
     elif alphabet == "identifier":
         yield from _identifiers(folder)
+    elif alphabet == "site":
+        yield from _sites(folder)
+    elif alphabet == "package":
+        yield from _apps(folder)
     else:
         for language, weight in LANGUAGES[alphabet].items():
             yield from ((unicodedata.normalize("NFC", text), weight * own) for text, own in _cldr(folder, language))
@@ -117,6 +124,90 @@ def _identifiers(folder: Path) -> Texts:
         if words and len(text) < 20:
             yield "_".join(words), 3.0
             yield "".join([words[0], *map(str.capitalize, words[1:])]), 3.0
+
+
+APPS = Path(__file__).with_name("apps.txt")
+"""Names of apps, of Android's own parts, and of those that makers of telephones bring."""
+_COMMON = frozenset(
+    {"android", "apps", "mobile", "client", "music", "messenger", "browser", "mail", "office", "player", "reader"}
+    | {"shopping", "docs", "calendar", "maps", "photos", "news"}
+)
+"""Labels of the benchmark's names that say what is there, and not whose."""
+_SECOND = frozenset({"co", "com", "org", "net", "ac", "gov"})
+"""Labels below which a country has its sites."""
+PROJECTS_MAX = 20
+"""A site with more hosts than these gives its projects a host each: their names are no sites'."""
+
+
+@cache
+def _measured() -> frozenset[str]:
+    """Return the labels of the benchmark's names that say whose they are: tables are made without them."""
+    labels = {label.lower() for name in (*PACKAGES.split(), *SITES.split()) for label in name.split(".")}
+    return frozenset(label for label in labels - _COMMON if len(label) > 3)
+
+
+def is_measured(name: str) -> bool:
+    """Tell whether a name has a label of the names that the benchmark looks for."""
+    return not _measured().isdisjoint(name.lower().split("."))
+
+
+def _site_of(host: str) -> str:
+    """Return what is registered of a host: its last two labels, or three below a country's second one."""
+    labels = host.split(".")
+    return ".".join(labels[-3 if len(labels) > 2 and labels[-2] in _SECOND else -2 :])
+
+
+def _brands(folder: Path) -> tuple[Counter[str], list[str]]:
+    """Return the hosts at which brands of simple-icons show their signs, and the brands' names, of letters alone."""
+    document = json.loads((folder / "simple-icons" / "_data" / "simple-icons.json").read_text(encoding="utf-8"))
+    hosts: Counter[str] = Counter()
+    for icon in document["icons"]:
+        shown = {re.sub(r"^\w+://|[/:?#].*$", "", icon.get(key, "")).lower() for key in ("source", "guidelines")}
+        hosts.update(host for host in shown if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", host))
+    titles = {re.sub(r"[^a-z0-9]", "", icon["title"].lower()) for icon in document["icons"]}
+    named = (title for title in titles if 1 < len(title) < 16 and title[0].isalpha() and not is_measured(title))
+    return Counter({host: count for host, count in hosts.items() if not is_measured(host)}), sorted(named)
+
+
+def _homes(folder: Path) -> Counter[str]:
+    """Return the sites of packages' home pages, and how many hosts each has; none that has many for its projects."""
+    hosts = {host for _, host in _packages(folder) if "." in host and not is_measured(host)}
+    sites = Counter(map(_site_of, hosts))
+    return Counter({site: count for site, count in sites.items() if count <= PROJECTS_MAX})
+
+
+def _sites(folder: Path) -> Texts:
+    """Yield sites of brands and of packages, hosts below them, and names as half of all sites have them."""
+    hosts, titles = _brands(folder)
+    sites: Counter[str] = Counter()
+    for host, count in hosts.items():
+        sites[_site_of(host)] += count
+    yield from ((site, 2.0 + min(log2(count), 3.0)) for site, count in sites.items())
+    yield from ((host, 0.4) for host in hosts if host not in sites)
+    yield from ((f"{title}.com", 0.7) for title in titles if f"{title}.com" not in sites)
+    for site, count in _homes(folder).items():
+        yield site, 0.3 * (1 + log2(count))
+        yield f"{site.partition('.')[0]}.com", 0.3 * (1 + log2(count))
+
+
+def _apps(folder: Path) -> Texts:
+    """Yield names of apps, brands and sites turned round as apps have them, and packages below their hosts'."""
+    yield from ((name, 12.0) for name in APPS.read_text(encoding="utf-8").split())
+    hosts, titles = _brands(folder)
+    for title in titles:
+        yield from ((f"com.{title}{end}", weight) for end, weight in _ENDS.items())
+    for site in sorted({_site_of(host) for host in hosts}):
+        turned = ".".join(reversed(site.split(".")))
+        yield turned, 0.6
+        yield f"{turned}.android", 0.4
+    homes = _homes(folder)
+    for name, host in _packages(folder):
+        if re.fullmatch(r"[a-z0-9]{2,12}", name) and not is_measured(name) and _site_of(host) in homes:
+            yield ".".join([*reversed(_site_of(host).split(".")), name]), 0.25
+
+
+_ENDS = {"": 1.2, ".android": 1.0, ".app": 0.2, ".mobile": 0.2, ".client": 0.1}
+"""Names of apps below a brand's, and how much each counts."""
 
 
 def _json(path: Path) -> dict[str, dict[str, dict[str, dict[str, dict[str, str]]]]]:

@@ -45,6 +45,8 @@ SCRIPTS: list[Any] = [
     *("com.google.android.youtube", "comorg.", "python-dev", "https://www.example.co.uk", "a..b", "\x7f"),
 ]
 """Words of several scripts, characters that no script has, and pieces that begin with others."""
+NAMES: list[Any] = ["com.google.android.apps.messaging", "www.linux.org", "forum.example.co.uk", "org.project.client"]
+"""Names with pieces of several lengths, which names of sites and packages are coded by."""
 WRITTEN: list[Any] = [
     "Caf\u00e9",
     "Cafe\u0301",
@@ -133,6 +135,8 @@ ASKED: list[tuple[str, str, list[Any]]] = [
     ("long words without capitals, hidden", registry_of(words('length = "long"', "casefold = true", HIDDEN)), WORDS),
     ("words in Cyrillic", registry_of(words('alphabet = "cyrillic"')), [*WORDS, *SCRIPTS]),
     ("words in any script, hidden", registry_of(words('alphabet = "any"', HIDDEN)), [*WORDS, *SCRIPTS]),
+    ("words of sites", registry_of(words('alphabet = "site"')), [*WORDS, *SCRIPTS, *NAMES]),
+    ("words of packages", registry_of(words('alphabet = "package"')), [*WORDS, *SCRIPTS, *NAMES]),
     ("long identifiers", registry_of(words('alphabet = "identifier"', 'length = "long"')), [*WORDS, *SCRIPTS]),
     ("a table at once", registry_of(table(VERSIONS)), ROWS),
     ("a hidden table", registry_of(table(VERSIONS, HIDDEN)), ROWS),

@@ -115,7 +115,7 @@ SHORT_BITS, LONG_BITS = 16, 20
 """Bits of a character that no script has, up to 0xFFFF and above."""
 ALPHABETS = (
     "latin", "cyrillic", "greek", "arabic", "hebrew", "devanagari", "cjk", "kana", "hangul",
-    "identifier", "domain", "any",
+    "identifier", "domain", "package", "site", "any",
 )  # fmt: skip
 _known: dict[str, Alphabet] = {}
 """By digest, what was read: a digest says all of it."""

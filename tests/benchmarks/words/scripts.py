@@ -1,9 +1,14 @@
 """`make bench ARGS=scripts`: words found in each script, and names of packages and sites, beside English.
 
+Behind the listed sites and packages come made-up ones with numbers, whose common beginning three devices in five have:
+a search goes on with it, so a second world of each has as many different names behind them, made of the words of
+Python's library.
+
 Words of languages are those of the package wordfreq, if it is installed: `pip install wordfreq`. It is CC BY-SA 4.0, so
 no table is made of it, and none of it is kept here. Its words are ranked; all devices have words by Zipf's law.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
@@ -24,7 +29,7 @@ SEEDS = 5
 EPSILONS = ("2", "4")
 WANTED = 0.8
 """At least this part of the words that English has found."""
-_PACKAGES = """
+PACKAGES = """
 com.whatsapp com.instagram.android com.facebook.katana com.google.android.youtube com.android.chrome
 com.google.android.gm com.google.android.apps.maps com.spotify.music com.netflix.mediaclient com.twitter.android
 com.snapchat.android org.telegram.messenger com.facebook.orca com.zhiliaoapp.musically
@@ -42,7 +47,7 @@ com.alibaba.aliexpresshd com.grabtaxi.passenger com.myntra.android in.amazon.mSh
 net.one97.paytm com.flipkart.android com.evernote com.trello com.slack org.wikipedia com.strava
 com.fitbit.FitbitMobile com.nike.plusgps com.zhihu.android org.thoughtcrime.securesms
 """
-_SITES = """
+SITES = """
 google.com youtube.com facebook.com instagram.com wikipedia.org x.com whatsapp.com reddit.com yahoo.com amazon.com
 tiktok.com netflix.com bing.com linkedin.com office.com twitch.tv pinterest.com microsoft.com github.com openai.com
 weather.com ebay.com quora.com duckduckgo.com yandex.ru vk.com mail.ru baidu.com qq.com stackoverflow.com imdb.com
@@ -68,8 +73,10 @@ def worlds() -> dict[str, tuple[str, Callable[[], Sequence[str]]]]:
     return {
         "English, of Python": ("", vocabulary),
         "names in programs": ("identifier", vocabulary),
-        "sites": ("domain", partial(_filled, _SITES.split(), "site{}.example")),
-        "packages": ("identifier", partial(_filled, _PACKAGES.split(), "com.example.app{}")),
+        "sites": ("site", partial(_filled, SITES.split(), "site{}.example")),
+        "packages": ("package", partial(_filled, PACKAGES.split(), "com.example.app{}")),
+        "sites before many others": ("site", partial(_before, SITES.split(), "{}.com")),
+        "packages before many others": ("package", partial(_before, PACKAGES.split(), "com.{}.android")),
         "English": ("", partial(_spoken, "en")),
         **{name: (alphabet, partial(_spoken, language)) for name, (alphabet, language) in languages.items()},
     }
@@ -87,7 +94,7 @@ def run(names: Sequence[str] = (), seeds: int = SEEDS) -> None:
         try:
             listed = words()
         except ModuleNotFoundError:
-            print(f"{name:20} needs the package wordfreq")
+            print(f"{name:27} needs the package wordfreq")
             continue
         digest, levels, weights = load(alphabet) if alphabet else ("", *_of(LAYOUTS["short"]))
         coded = Groups("", levels, alphabet_of(digest) if digest else None)
@@ -97,7 +104,7 @@ def run(names: Sequence[str] = (), seeds: int = SEEDS) -> None:
             runs = Runs()
             for seed in range(seeds):
                 _run(epsilon, seed, Groups(f"benchmark_{seed}", levels, coded.alphabet), weights, numbers, listed, runs)
-            print(f"{name:20} {alphabet or 'none':11} eps {epsilon} {runs}", flush=True)
+            print(f"{name:27} {alphabet or 'none':11} eps {epsilon} {runs}", flush=True)
 
 
 def _of(layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -127,6 +134,13 @@ def _spoken(language: str) -> Sequence[str]:
     listed = import_module("wordfreq").top_n_list(language, 2 * WORDS)
     words = [word for word in listed if not any(character.isdigit() for character in word)]
     return _filled(words, f"{words[0]}{{}}")
+
+
+def _before(listed: Sequence[str], made_up: str) -> Sequence[str]:
+    """Return WORDS names: these, and words of the library in this form, those that are one in small letters once."""
+    words = dict.fromkeys(re.sub(r"[^a-z0-9]", "", word.lower()) for word in vocabulary())
+    names = list(dict.fromkeys([*listed, *(made_up.format(word) for word in words if word)]))
+    return _filled(names, made_up.format("another{}"))
 
 
 def _filled(words: Sequence[str], made_up: str) -> Sequence[str]:

@@ -21,8 +21,11 @@ from dither_shared.words import alphabets
 from dither_shared.words.alphabets import ALPHABETS, LENGTH_MAX, Alphabet, alphabet_of, codes_in, is_own, know, load
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE, PREFIX_MAX, Groups, prefix_of
 from dither_shared.words.prefixes import read_prefix
+from tests.benchmarks.words.scripts import PACKAGES, SITES
+from tests.code_table import making
 from tests.code_table.__main__ import TABLES, written
-from tests.code_table.making import tables
+from tests.code_table.making import CLASSES_NAMES, GIVEN, GROWN, PIECES, pieces_of, tables
+from tests.code_table.sources import APPS, is_measured
 from tests.support.registries import registry_text
 from tests.support.soaking import scaled
 
@@ -52,6 +55,8 @@ COMMON = {
     "hangul": "한국 얼굴 하트",
     "identifier": "com.android.chrome org.gnome.maps python-dev",
     "domain": "example.com www.debian.org",
+    "package": "com.android.chrome org.gnome.maps com.example.mobile",
+    "site": "example.com www.debian.org",
 }
 """Words of each alphabet."""
 
@@ -73,7 +78,62 @@ def test_the_tables_are_those_of_the_counts() -> None:
 
 
 def test_the_tables_take_little_room() -> None:
-    assert sum(path.stat().st_size for path in TABLES.glob("*.json")) < 32 * 1024
+    assert sum(path.stat().st_size for path in TABLES.glob("*.json")) < 40 * 1024
+
+
+DIGESTS = {
+    "latin": "2f149f838924c01e",
+    "cyrillic": "ac5ca01b8e0d85d0",
+    "greek": "0b105f1c804148a2",
+    "arabic": "0b384a7664168f7c",
+    "hebrew": "a3005f94ad9f6a29",
+    "devanagari": "882e14fa2a635b0d",
+    "cjk": "8fb67a224966631f",
+    "kana": "98a99edf52e5a957",
+    "hangul": "f68ae132ff90c527",
+    "identifier": "53f8d2aaac2faca9",
+    "domain": "16d87c6947a6c61b",
+    "package": "9135137f56a0a25a",
+    "site": "613fcf9fde9e80ba",
+    "any": "07703c93f114de31",
+}
+"""The beginnings of the digests by which plans name the tables: a better table takes another name."""
+
+
+def test_a_table_keeps_the_digest_that_plans_have() -> None:
+    assert {name: load(name)[0][:16] for name in ALPHABETS} == DIGESTS
+
+
+def test_no_table_is_made_of_a_name_that_the_benchmark_looks_for() -> None:
+    assert is_measured("com.facebook.lite")
+    assert is_measured("www.mozilla.org")
+    assert not is_measured("org.gnome.Maps")
+    apps = APPS.read_text("utf-8").split()
+    assert not {*apps} & {*PACKAGES.split()}
+    assert not [name for name in apps if is_measured(name.removeprefix("com.google."))]
+    for name in GROWN:
+        (script,) = alphabet(name).scripts
+        assert len(script.pieces) == GROWN[name]
+        assert len(script.lengths) == CLASSES_NAMES
+        assert not [piece for piece in script.pieces if piece not in PIECES[name] and is_measured(piece.strip("."))]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "names", "part"),
+    [("site", "domain", SITES, 0.95), ("package", "identifier", PACKAGES, 0.85)],
+)
+def test_names_that_a_table_has_not_seen_are_shorter_than_in_the_one_before(
+    name: str, before: str, names: str, part: float
+) -> None:
+    own, other = (sum(bits(each, alphabet(one)) for each in names.split()) for one in (name, before))
+    assert own < part * other
+
+
+def test_pieces_are_what_comes_together_and_not_parts_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(making.PIECES, "site", (".com",))
+    monkeypatch.setitem(making.GROWN, "site", 12)
+    texts = [(f"{letter}network{letter}.com", 5.0) for letter in "abcdfghijlm"]
+    assert pieces_of("site", texts) == [".com", "network"]
 
 
 @pytest.mark.parametrize("name", ALPHABETS)
@@ -91,10 +151,11 @@ def test_codes_fill_each_row_and_no_character_has_two(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALPHABETS)
-def test_levels_can_be_searched_and_verification_has_about_three_tenths(name: str) -> None:
+def test_levels_can_be_searched_and_verification_has_a_fifth_to_three_tenths(name: str) -> None:
     _, levels, weights = load(name)
     assert Groups("homepage", levels).count == len(weights)
-    assert weights[-1] / sum(weights) == pytest.approx(0.3, abs=0.02)
+    least = 0.19 if name in GIVEN else 0.28
+    assert least < weights[-1] / sum(weights) < 0.32
 
 
 @pytest.mark.parametrize("name", ALPHABETS)
