@@ -121,8 +121,8 @@ def test_intervals_hold_where_much_is_unlisted_and_candidates_outnumber_equation
 def test_a_fit_that_went_astray_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fit is noise; 2 seeds of 420 candidates: 95 % within 3.8 points, 5 standard deviations, false alarms 6e-7."""
 
-    def astray(equations: Equations, training: Floats, start: Passed | None = None) -> Passed:
-        passed = pass_messages(equations, training, start)
+    def astray(equations: Equations, training: Floats, start: Passed | None = None, rounds_min: int = 0) -> Passed:
+        passed = pass_messages(equations, training, start, rounds_min)
         return replace(passed, shares=np.random.default_rng(1).random(passed.shares.shape))
 
     monkeypatch.setattr(decoder, "pass_messages", astray)
@@ -182,7 +182,7 @@ def test_few_estimates_are_far_off() -> None:
 
 @pytest.mark.slow
 def test_fitting_and_estimating_on_the_same_cohorts_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_the_same(equations: Equations, training: Floats, start: Passed | None = None) -> Passed:
+    def of_the_same(equations: Equations, training: Floats, start: Passed | None = None, rounds_min: int = 0) -> Passed:
         return pass_messages(equations, 1 - training)
 
     monkeypatch.setattr(decoder, "pass_messages", of_the_same)
