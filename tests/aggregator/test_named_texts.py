@@ -61,6 +61,20 @@ def test_names_without_a_count_of_nulls_would_be_seen_to_be_few(monkeypatch: pyt
     assert few < 0.9 * np.mean([run.at[0.05].true for run in runs_of("small unif")])
 
 
+def test_the_benchmark_tells_how_sure_a_difference_is_and_what_could_be_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = runs_of("small unif")
+    assert missed.error_of_more(runs[:1]) == 0 < missed.error_of_more(runs) < 20
+    assert missed.error_of_more([runs[0]] * 3) == 0
+    assert missed.could(runs, 0.01) <= missed.could(runs, 0.1)
+    monkeypatch.setattr(missed, "measure", lambda population, _: runs_of(population.name))
+    missed.compare([CHOSEN["small unif"]], SEEDS, truth=True, asked=True)
+    line = missed.Line.of(CHOSEN["small unif"], runs)
+    (told,) = (each for each in capsys.readouterr().out.splitlines() if "small unif" in each)
+    assert [f"{number:.1f}" in told for number in (line.theirs, line.ours, line.asked)] == [True, True, True]
+
+
 def test_the_original_is_least_squares_with_the_usual_errors() -> None:
     channel = Channel(16, 2, 32, 0.25, 0.75)
     tally, values, bits = drawn(channel, np.array([0.4, 0.3, 0.2, 0.1, 0.0, 0.0]), 20_000)

@@ -63,8 +63,10 @@ def main() -> None:
     tables.add_options(parser)
     words.add_options(parser)
     audit.add_options(parser)
+    missed.add_options(parser)
     asked = parser.parse_args()
     sections = SECTIONS | {
+        "missed": partial(missed.run, asked.missed_seeds, asked.populations, truth=asked.truth, asked=asked.asked),
         "numbers": partial(numbers.run, asked.n, asked.seeds),
         "tables": partial(tables.run, asked.table_n, asked.table_seeds, asked.table_coverage),
         "words": partial(words.run, asked.words_n, asked.words_seeds),

@@ -47,6 +47,7 @@ from scipy.special import chdtrc, ndtri, stdtr
 from dither_aggregator.analysis.decoder_equations import (
     FOLDS,
     PARTS,
+    ROUNDS_OF_ALL,
     TINY,
     Channel,
     Equations,
@@ -407,9 +408,20 @@ def _at_most_one(shares: Floats) -> Floats:
 # The fits begin where those of eight folds ended, which are fitted first. A fold has four parts, and its fit has seen
 # none of them, so that each of their fits goes on from it for a few rounds more.
 #
+# One more fit sees all cohorts. Message passing takes off what a candidate has added to its own residual, so that its
+# theta, too, is as if each candidate were alone, with the noise that its residual shows. It knows the others better
+# than a fit of 31 parts does, and ranks candidates better: of 1,090 of which 90 have equal shares, 1.07 times as many
+# are named at one share of false ones. Its estimates are taken, with its residual. The parts' fits say whether it can
+# be trusted: if it leaves far more or far less than they leave of what they have not seen, it went astray, and theta
+# of the parts is taken.
+#
 # Every report holds one string, so that unlisted ones have 1 less the sum of all theta. Its error is that of a sum.
 #
 # Chernozhukov et al. 2018 (cross-fitting); Zhang, Zhang 2014 (the one step).
+
+
+ASTRAY = 0.9, 1.1
+"""A fit of all cohorts leaves so much, at least and at most, of the chi-square that fits leave of unseen parts."""
 
 
 def infer_by_folds(equations: Equations) -> Found:
@@ -431,17 +443,20 @@ def infer_by_folds(equations: Equations) -> Found:
     total = np.where(determined, total, 1.0)
     held_norms = norms @ held_out[:: equations.channel.k]
     gains = equations.weight * residual
-    totals = (held_norms * shares).sum(axis=1) + equations.patterns @ gains
-    estimate = totals / total
-    chi_square = float((equations.weight * residual**2).sum())
+    of_parts = (held_norms * shares).sum(axis=1) + equations.patterns @ gains
+    chi_square = left = float((equations.weight * residual**2).sum())
     freedom = len(residual) - norms.shape[1]
-    scale2 = max(1.0, chi_square / freedom)
+    totals = of_parts
+    of_all, gains_of_all, left_by_all = _of_all_cohorts(equations, total)
+    if ASTRAY[0] * chi_square < left_by_all < ASTRAY[1] * chi_square:
+        totals, gains, left = of_all, gains_of_all, left_by_all
+    scale2, scale2_of_parts = (max(1.0, each / freedom) for each in (left, chi_square))
     of_sum = equations.within_cohorts((equations.patterns.T @ np.where(determined, 1 / total, 0.0))[:, np.newaxis])[
         :, 0
     ]
     return settle(
-        np.append(estimate, 1 - estimate[determined].sum()),
-        scale2 * np.append(1 / total, (equations.weight * of_sum**2).sum()),
+        np.append(totals / total, 1 - (of_parts / total)[determined].sum()),
+        np.append(scale2 / total, scale2_of_parts * (equations.weight * of_sum**2).sum()),
         np.append(determined, determined.all()),
         chi_square,
         freedom,
@@ -450,6 +465,14 @@ def infer_by_folds(equations: Equations) -> Found:
         strangers=stranger_chances(gains.reshape(equations.cohorts, -1), equations.channel.h, totals),
         split=True,
     )
+
+
+def _of_all_cohorts(equations: Equations, norm: Floats) -> tuple[Floats, Floats, float]:
+    """Return of a fit of all cohorts theta by norm, float64[G], the gains, float64[R], and the chi-square it leaves."""
+    passed = pass_messages(equations, np.ones((len(equations.weight), 1)), rounds_min=ROUNDS_OF_ALL)
+    residual = passed.residual(equations)[:, 0]
+    gains: Floats = equations.weight * residual
+    return norm * passed.shares[:, 0] + equations.patterns @ gains, gains, float(gains @ residual)
 
 
 def held_out_of(equations: Equations, most: int) -> Floats:

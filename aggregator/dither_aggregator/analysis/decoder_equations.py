@@ -196,6 +196,8 @@ def _as_sparse(patterns: Ints, k: int) -> csr_array:
 
 ROUNDS_MAX, GAIN_MIN = 50, 0.003
 """They end when one takes less than this part off the residual's square: with much noise after about ten."""
+ROUNDS_OF_ALL = 20
+"""A fit of all cohorts at once makes so many at least: it costs little, and candidates are ranked by it."""
 BINS, STEPS = 24, 12
 """The prior has so many bins. Each round makes so many steps of expectation maximisation, from where the last ended."""
 FAR = 6.0
@@ -212,13 +214,18 @@ class Passed:
     """float64[R, F]: what these have added to their own residuals, taken off; 0 in equations that had no part."""
     priors: "Sequence[Prior]"
 
+    def residual(self, equations: Equations) -> Floats:
+        """Return by how much each is off, as if a candidate were alone: float64[R, F], of shares within cohorts."""
+        share = equations.within_cohorts(equations.share[:, np.newaxis])
+        return share - equations.within_cohorts(equations.patterns.T @ self.shares) + self.own
+
     def parts(self, number: int) -> "Passed":
         """Return them for so many folds, the i-th from where the fold of i's remainder by F ended."""
         folds = np.arange(number) % self.shares.shape[1]
         return Passed(self.shares[:, folds], self.own[:, folds], [self.priors[fold] for fold in folds])
 
 
-def pass_messages(equations: Equations, training: Floats, start: Passed | None = None) -> Passed:
+def pass_messages(equations: Equations, training: Floats, start: Passed | None = None, rounds_min: int = 0) -> Passed:
     """Fit for each of F folds the candidates' shares by the equations that are 1 in `training`.
 
     `training` is float64[R, F], with whole cohorts 0 or 1. A start must have seen no equation that is 0 in it.
@@ -227,25 +234,24 @@ def pass_messages(equations: Equations, training: Floats, start: Passed | None =
     freedom = training.sum(axis=0) * (1 - 1 / equations.channel.k)
     used = training[:: equations.channel.k]
     norm = np.maximum(equations.norms() @ used, TINY)
-    share = equations.within_cohorts(equations.share[:, np.newaxis])
-    shares, own, priors = np.zeros(norm.shape), np.zeros(training.shape), list[Prior]()
-    if start:
-        shares, own, priors = start.shares, start.own, list(start.priors)
+    passed = start or Passed(np.zeros(norm.shape), np.zeros(training.shape), ())
     before = np.inf
-    for _ in range(ROUNDS_MAX):
-        residual = share - equations.within_cohorts(equations.patterns.T @ shares) + own
+    for done in range(ROUNDS_MAX):
+        residual = passed.residual(equations)
         scale2 = np.maximum(1.0, (weight * residual**2).sum(axis=0) / freedom)
-        if scale2.sum() > (1 - GAIN_MIN) * before:
+        if done >= rounds_min and scale2.sum() > (1 - GAIN_MIN) * before:
             break
         before = scale2.sum()
-        estimate = shares + (equations.patterns @ (weight * residual)) / norm
+        estimate = passed.shares + (equations.patterns @ (weight * residual)) / norm
         error = np.sqrt(scale2 / norm)
-        priors = priors or [Prior.before(*pair) for pair in zip(estimate.T, 1 / np.sqrt(norm.T), strict=True)]
+        priors = passed.priors or [Prior.before(*pair) for pair in zip(estimate.T, 1 / np.sqrt(norm.T), strict=True)]
         found = [prior.learn(*pair) for prior, *pair in zip(priors, estimate.T, error.T, strict=True)]
-        priors = [prior for prior, _, _ in found]
-        shares = np.column_stack([mean for _, mean, _ in found])
-        own = residual * training * (np.array([slope.sum() for _, _, slope in found]) / freedom)
-    return Passed(shares, own, priors)
+        passed = Passed(
+            np.column_stack([mean for _, mean, _ in found]),
+            residual * training * (np.array([slope.sum() for _, _, slope in found]) / freedom),
+            [prior for prior, _, _ in found],
+        )
+    return passed
 
 
 @dataclass(frozen=True)
