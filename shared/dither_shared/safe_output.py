@@ -10,11 +10,13 @@ import io
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from dither_shared.light_typing import Any
+from dither_shared.light_typing import TYPE_CHECKING, Any
 from dither_shared.text_normalization import is_visible as is_visible
 from dither_shared.text_normalization import visible as visible
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SEPARATORS = frozenset(',;\t\r\n"')
 _FORMULAS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")

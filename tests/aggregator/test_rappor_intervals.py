@@ -130,7 +130,7 @@ def test_a_fit_that_went_astray_does_no_harm(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def with_their_own(equations: Equations, norm: Floats) -> tuple[Floats, Floats, float]:
-    """What a fit of all cohorts finds if what candidates add to their own residuals is left in."""
+    """Plant a bug: a candidate's own share of its residual stays in."""
     passed = pass_messages(equations, np.ones((len(equations.weight), 1)))
     residual = replace(passed, own=np.zeros_like(passed.own)).residual(equations)[:, 0]
     gains: Floats = equations.weight * residual

@@ -243,6 +243,8 @@ def test_a_byte_order_mark_is_no_part_of_the_file(file: Path, capsys: pytest.Cap
         ("DITHER_LIMIT_ADRESS", "1", "there is no variable DITHER_LIMIT_ADRESS; did you mean DITHER_LIMIT_ADDRESS?"),
         ("DITHER_PORT_FILE", "1", "there is no variable DITHER_PORT_FILE; did you mean"),
         ("DITHER_PORT", "tcp://10.0.0.1:80", "DITHER_PORT: must be a number from 0 to 65535"),
+        ("DITHER_PORT", "1" * 5_000, "DITHER_PORT: must be a number from 0 to 65535"),
+        ("DITHER_PROCESSES", "1" * 5_000, "DITHER_PROCESSES: must be a number from 1 to 1000"),
         ("DITHER_ALLOW_LOSSY_STORE", "maybe", "DITHER_ALLOW_LOSSY_STORE: must be one of 1, true"),
         ("DITHER_SETTINGS", "/nowhere.toml", "the settings /nowhere.toml cannot be read: No such file"),
         ("DITHER_DATA_FILE", "/nowhere", "DITHER_DATA_FILE: /nowhere cannot be read: No such file"),

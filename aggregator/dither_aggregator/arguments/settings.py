@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
+from dither_aggregator.arguments import is_number, number
 from dither_aggregator.health.capacity import BACKLOG_UPLOADS_MAX, Capacity, FreeSpaceFloor
 from dither_aggregator.operations.signal_handling import FORMATS, LEVELS
 from dither_aggregator.store.document_kinds import SCOPES
@@ -43,8 +44,6 @@ CLUSTER_SCHEMES = ("redis+cluster://", "rediss+cluster://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", *CLUSTER_SCHEMES)
 LOOPBACK = "127.0.0.1"
 PROCESSES_MAX = 1_000
-DIGITS_MAX = 20
-"""Longer numbers are not read: none that is asked for is so large."""
 OFF, AUTO = "off", "auto"
 
 
@@ -81,17 +80,6 @@ def mail_server(text: str) -> str:
         if found.scheme in ("smtp", "smtps") and found.hostname and found.port != 0 and found.path in ("", "/"):
             return text
     raise argparse.ArgumentTypeError("must be smtp://[USER:PASSWORD@]HOST[:PORT], or smtps:// for TLS from the start")
-
-
-def number(least: int, most: int) -> Callable[[str], int]:
-    """Return what reads a number from `least` to `most`."""
-
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"must be a number from {least} to {most}, got {text!r}")
-        return int(text)
-
-    return read
 
 
 port_number = number(0, 65_535)
@@ -142,14 +130,14 @@ def processes(text: str) -> int:
     """Read how many processes there are to be."""
     if text == AUTO:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= PROCESSES_MAX:
+    if not is_number(text) or not 1 <= int(text) <= PROCESSES_MAX:
         raise argparse.ArgumentTypeError(f"must be a number from 1 to {PROCESSES_MAX}, or {AUTO}, got {text!r}")
     return int(text)
 
 
 def shards(text: str) -> int:
     """Read how many shards there are to be; the store says how many it may have."""
-    if not (text.isascii() and text.removeprefix("-").isdigit()):
+    if not is_number(text.removeprefix("-")):
         raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
     return int(text)
 
@@ -192,7 +180,7 @@ def uploads(text: str) -> int | None:
     """Read how many uploads, or None where that is off."""
     if text == OFF:
         return None
-    if not (text.isascii() and text.isdigit()) or not int(text):
+    if not is_number(text) or not int(text):
         raise argparse.ArgumentTypeError(f"must be a number above 0, or {OFF}, got {text!r}")
     return int(text)
 

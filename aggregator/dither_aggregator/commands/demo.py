@@ -16,7 +16,8 @@ from typing import Any
 
 import requests
 
-from dither_aggregator.arguments.settings import number, port_number
+from dither_aggregator.arguments import number
+from dither_aggregator.arguments.settings import port_number
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.simulate.fleet import Answers, Fleet

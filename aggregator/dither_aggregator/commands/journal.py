@@ -3,7 +3,8 @@
 import argparse
 import json
 
-from dither_aggregator.arguments.settings import add_data_argument, number, opened
+from dither_aggregator.arguments import number
+from dither_aggregator.arguments.settings import add_data_argument, opened
 from dither_aggregator.store.document_kinds import JOURNAL_MAX
 
 EXAMPLE = "dither journal --last 20 --data /var/lib/dither"

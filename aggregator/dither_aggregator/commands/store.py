@@ -6,6 +6,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
+from dither_aggregator.arguments import is_number
 from dither_aggregator.arguments.settings import (
     CLUSTER_SCHEMES,
     Actions,
@@ -84,7 +85,7 @@ def _days(text: str) -> int:
     """Return a number of days, 0 for ever."""
     if text == FOR_EVER:
         return 0
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 100_000:
+    if not is_number(text) or not 1 <= int(text) <= 100_000:
         raise argparse.ArgumentTypeError(f"must be a number of days from 1 to 100000 or {FOR_EVER}, got {text!r}")
     return int(text)
 

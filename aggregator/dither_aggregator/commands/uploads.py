@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from dither_aggregator.arguments.settings import number
+from dither_aggregator.arguments import number
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng

@@ -493,7 +493,7 @@ class Cells:
 
     @cached_property
     def weights(self) -> int:
-        """The sum of the weights of all cells that a public value has: a part's cells have so much of the reports."""
+        """The sum of the weights of a public value's cells: a cell's share of the reports is its weight over this."""
         return sum(part.cells * part.weight for part in self.parts)
 
     @property
