@@ -107,6 +107,8 @@ export interface State extends KeptDays {
   app?: string;
   /** The person's choice for the whole app. */
   consent?: boolean;
+  /** How often what the person chose has changed. */
+  choices?: number;
   agreed?: DeviceTerms;
   secret?: string;
   cohort?: number;
@@ -144,6 +146,7 @@ export type Silence =
   | "waiting"
   | "spent"
   | "wrong-key"
+  | "unloaded"
   | "off";
 
 /** Why a metric is silent and until which day, or the next step towards a report. */
@@ -438,10 +441,15 @@ export class Device {
     );
   }
 
-  /** Take a report that was made of an answer; return "", or why it is not taken. The first of a period counts. */
-  record(metric: CompiledMetric, made: Made): Silence | "" {
+  /**
+   * Take a report that was made of an answer; return "", or why it is not taken. The first of a period counts.
+   *
+   * `choices` is how often the person's choice had changed when the answer was given: none outlives a change.
+   */
+  record(metric: CompiledMetric, made: Made, choices = this.choices): Silence | "" {
     const { silent, step } = this.taken(metric);
     if (silent) return silent;
+    if (choices != this.choices) return "not-agreed";
     if (made.secret != this.#state.secret) return "forgotten"; // everything was, since it was made
     if (made.class !== undefined && this.classFor(metric, made.class) != made.class) return "waiting";
     if (step == "replace") this.#replace(metric, made);
@@ -793,25 +801,48 @@ export class Device {
 
   // The person's choices.
 
+  /** How often what the person chose has changed. */
+  get choices(): number {
+    return this.#state.choices ?? 0;
+  }
+
   #agreeTerms(): void {
     this.#state.agreed = this.#whole;
     for (const { plan, terms } of this.#registry.metrics) this.#row(plan.metric).agreed = terms;
   }
 
+  /** Choose; an answer of before does not count where that changes anything. Agreeing again changes nothing. */
+  #choose(choose: () => void): void {
+    const state = this.#state;
+    const chosen = () => {
+      const rows = Object.entries(state.metrics).filter(([, { agreed, refused }]) => agreed || refused);
+      const each = rows.map(([name, { agreed, refused }]) => [name, agreed, refused]);
+      return JSON.stringify([state.consent, state.agreed, each]);
+    };
+    const before = chosen();
+    choose();
+    if (chosen() != before) state.choices = this.choices + 1;
+  }
+
   /** Keep that the person agrees to the registry's terms, or no longer refuses one metric. */
   agree(metric?: string): void {
-    if (metric !== undefined) delete this.#row(metric).refused;
-    else {
-      this.#agreeTerms();
-      this.#state.consent = true;
-    }
+    this.#choose(() => {
+      if (metric !== undefined) delete this.#row(metric).refused;
+      else {
+        this.#agreeTerms();
+        this.#state.consent = true;
+      }
+    });
     this.begin(undefined);
+    this.tryKey();
   }
 
   /** Keep that the person refuses, and drop what waits. Charges stay, and so does all that the device knows. */
   refuse(metric?: string): void {
-    if (metric !== undefined) this.#row(metric).refused = true;
-    else this.#state.consent = false;
+    this.#choose(() => {
+      if (metric !== undefined) this.#row(metric).refused = true;
+      else this.#state.consent = false;
+    });
     this.drop("refused", metric);
   }
 

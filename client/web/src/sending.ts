@@ -68,6 +68,7 @@ export class Sender {
   #waitsForLead: AbortController | undefined;
   #channel: BroadcastChannel | undefined;
   #armed: Armed = {};
+  #takenBack = 0;
   #arming: ReturnType<typeof setTimeout> | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #turn: Promise<unknown> = Promise.resolve();
@@ -90,7 +91,7 @@ export class Sender {
     else {
       this.#channel = new BroadcastChannel(shared);
       this.#channel.onmessage = ({ data }) => {
-        if (data == TAKEN_BACK) this.#armed = {};
+        if (data == TAKEN_BACK) this.#disarm();
         if (this.#leads) this.soon();
       };
       await new Promise<void>((known) => {
@@ -191,13 +192,19 @@ export class Sender {
       if (armed.upload?.id != this.#armed.upload?.id) this.#armed = {};
       return armed;
     };
+    const takenBack = this.#takenBack;
     const armed = await this.#it.step(arming, true);
-    if (this.#leads) this.#armed = armed;
+    if (this.#leads && takenBack == this.#takenBack) this.#armed = armed;
+  }
+
+  #disarm(): void {
+    this.#armed = {};
+    this.#takenBack++;
   }
 
   /** Let nothing leave that was armed, here or by another page: the person takes it back. */
   takeBack(): void {
-    this.#armed = {};
+    this.#disarm();
     const { shared } = this.#it;
     if (shared === undefined) return;
     const channel = this.#channel ?? new BroadcastChannel(shared);

@@ -1,0 +1,372 @@
+/**
+ * Choices beside modules that hang, fail or come: whatever the order, a choice waits for none of them, the later of two
+ * counts, and no answer leaves that was given under another choice than the one that counts when it is taken.
+ */
+
+import "fake-indexeddb/auto";
+import assert from "node:assert/strict";
+import { after, afterEach, test } from "node:test";
+import type { State } from "../src/device.ts";
+import type { CompiledMetric, CompiledRegistry } from "../src/registry.ts";
+import { load } from "../src/report.ts";
+import { BrowserStorage } from "../src/storage.ts";
+import { type Settings, systemDraw, Telemetry } from "../src/telemetry.ts";
+import { ScriptedServer } from "./server.ts";
+import { KEY, NOON, randomOf, registryOf, waitUntil } from "./support.ts";
+
+const PLACES = [0, 1, 2, 3, 4, 5, 6, 7];
+const OLD = registryOf(PLACES.map((place) => ({ name: `a${place}` })));
+/** With metrics that a person who agreed to the one before is asked for. */
+const NEW = registryOf([...PLACES, ...PLACES].map((place, i) => ({ name: `${i < PLACES.length ? "a" : "n"}${place}` })));
+const HIDDEN = registryOf([{ name: "ill", presence: "hidden" }, { name: "dark" }]);
+const server = await ScriptedServer.listen();
+after(() => server.close());
+
+let [clock, storages] = [NOON, 0];
+let origins: Origin[] = [];
+
+/** Modules that come when a test says so. */
+class Modules {
+  fetched: string[] = [];
+  fails = "";
+  come: () => void = () => {};
+  readonly #came: Promise<void>;
+
+  constructor(hang = true) {
+    this.#came = hang ? new Promise((come) => (this.come = come)) : Promise.resolve();
+  }
+
+  load = async (metric: CompiledMetric): Promise<void> => {
+    this.fetched.push(metric.plan.metric);
+    await this.#came;
+    if (this.fails == metric.plan.metric) throw new TypeError("Failed to fetch");
+    await load(metric);
+  };
+}
+
+/** A storage whose writes take a while. */
+class SlowStorage extends BrowserStorage {
+  override async change<T>(...[change, how]: Parameters<BrowserStorage["change"]>): Promise<T> {
+    for (let turns = 0; turns < 3; turns++) await new Promise((turn) => setTimeout(turn));
+    return super.change(change, how) as Promise<T>;
+  }
+}
+
+/** One origin: its storage, and pages on it. */
+class Origin {
+  readonly name = `dither:choices-${storages++}`;
+  pages: Telemetry[] = [];
+
+  constructor() {
+    origins.push(this);
+  }
+
+  page(more: Partial<Settings> & { registry?: CompiledRegistry } = {}): Telemetry {
+    const telemetry = new Telemetry({
+      registry: OLD,
+      route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch },
+      storage: new BrowserStorage(this.name),
+      load,
+      shared: this.name,
+      consent: undefined,
+      silent: "",
+      place: 0,
+      development: false,
+      persist: false,
+      now: () => clock,
+      draw: systemDraw(),
+      warn: () => {},
+      ...more,
+    });
+    this.pages.push(telemetry);
+    return telemetry;
+  }
+
+  kept = () => new BrowserStorage(this.name).peek((state): State => state);
+
+  async end(): Promise<void> {
+    for (const telemetry of this.pages.splice(0)) await telemetry.close();
+  }
+}
+
+afterEach(async () => {
+  for (const origin of origins.splice(0)) await origin.end();
+});
+
+// Every order.
+
+/** What was before this visit, and what the app says in it. */
+const VISITS = {
+  "not asked": { consent: undefined },
+  "the app says yes": { consent: true },
+  "the app said yes, and does not now": { consent: false, before: "said" },
+  agreed: { consent: undefined, before: "agreed" },
+  refused: { consent: true, before: "refused" },
+  "agreed to less": { consent: undefined, before: "agreed to less" },
+} as const;
+type Visit = keyof typeof VISITS;
+const EVENTS = ["yes", "no", "forget", "record", "other no", "other yes", "modules"] as const;
+type Event = (typeof EVENTS)[number];
+
+/**
+ * What may leave and what is kept in the end, by the calls alone: an independent account of the rules.
+ *
+ * What may leave also must, where the modules came, but for answers that an explicit yes confirmed: they may be lost.
+ */
+function expected(visit: Visit, events: readonly Event[]) {
+  const { consent: said, before = "" } = VISITS[visit] as { consent: boolean | undefined; before?: string };
+  let chosen = { agreed: true, "agreed to less": true, refused: false }[before];
+  let [kept, forgot, less] = [!!before || !!said, false, before == "agreed to less"];
+  let may = new Set<string>();
+  let must = new Set<string>();
+  // What was taken before it was taken back may have been charged: it was ready to leave.
+  const charged = new Set<string>();
+  // A page that was told of no yes looks for one of another page's once a second.
+  let own = (chosen ?? said) === true;
+  events.forEach((event, place) => {
+    if (events.slice(0, place).includes("modules")) may.forEach((name) => charged.add(name));
+    if (event == "record" && !forgot && (chosen ?? said)) {
+      for (const name of less ? [`a${place}`] : [`a${place}`, `n${place}`]) {
+        may.add(name);
+        if (own) must.add(name);
+      }
+    }
+    if (event.endsWith("yes")) {
+      if (chosen === false) may.clear();
+      if (chosen !== true || less) must = new Set();
+      [chosen, kept, less, own] = [true, true, false, own || event == "yes"];
+    }
+    if (event.endsWith("no")) {
+      may = new Set();
+      must = new Set();
+      [chosen, kept, own] = [false, true, false];
+    }
+    if (event == "forget" && kept) forgot = true;
+    if (event == "forget") [may, must] = [new Set(), new Set()];
+  });
+  may.forEach((name) => charged.add(name));
+  return { chosen, may, must, charged, forgot };
+}
+
+interface How {
+  inTurn: boolean;
+  /** Milliseconds between two events: negative where the clock is set back. */
+  step: () => number;
+  slow: boolean;
+}
+
+/** Let events happen in a page, beside modules that hang until one of them; return what left, by then or later. */
+async function happen(visit: Visit, events: readonly Event[], { inTurn, step, slow }: How) {
+  const origin = new Origin();
+  const { consent, before } = VISITS[visit] as { consent: boolean | undefined; before?: string };
+  clock = NOON;
+  server.requests.length = 0;
+  const registry = before == "agreed to less" ? OLD : NEW;
+  if (before == "said") await origin.page({ registry, consent: true }).status();
+  else if (before) await origin.page({ registry }).setConsent(before != "refused");
+  await origin.end();
+  const modules = new Modules();
+  const storage = new (slow ? SlowStorage : BrowserStorage)(origin.name);
+  const other = origin.page({ registry: NEW });
+  await other.status();
+  const telemetry = origin.page({ registry: NEW, consent, load: modules.load, storage });
+  // Where the app says yes for the first time, the device begins with the page.
+  if (inTurn && consent && !before) await waitUntil(async () => !!(await origin.kept())?.agreed);
+  const does: Record<Event, (place: number) => unknown> = {
+    yes: () => telemetry.setConsent(true),
+    no: () => telemetry.setConsent(false),
+    forget: () => telemetry.forget(),
+    record: (place) => ["a", "n"].forEach((name) => telemetry.record(`${name}${place}`, true)),
+    "other no": () => other.setConsent(false),
+    "other yes": () => other.setConsent(true),
+    modules: () => modules.come(),
+  };
+  const done: unknown[] = [];
+  for (const [place, event] of events.entries()) {
+    clock += step();
+    const doing = does[event](place);
+    if (inTurn) await doing;
+    done.push(doing);
+    if (events[place + 1]?.startsWith("other")) {
+      // Of what two pages do in one moment nobody knows which was first.
+      await Promise.all(done);
+      for (let turns = 0; turns < 5; turns++) await new Promise((turn) => setTimeout(turn));
+    }
+    if (event.startsWith("other")) await doing;
+  }
+  await Promise.all(done); // no choice waits for a module
+  const state = await origin.kept();
+  modules.come();
+  await telemetry.status();
+  await origin.end();
+  clock = NOON + 60_000;
+  const next = origin.page({ registry: NEW, consent });
+  await next.status();
+  await next.flush();
+  await origin.end();
+  const left = server.requests.flatMap(({ groups }) => groups.map(({ metric }) => metric)).sort();
+  return { left, state, after: await origin.kept(), fetched: modules.fetched.length };
+}
+
+async function holds(visit: Visit, events: readonly Event[], how: How) {
+  const { left, state, after, fetched } = await happen(visit, events, how);
+  const { chosen, may, must, forgot, ...wanted } = expected(visit, events);
+  const where = `${visit}: ${events.join(", ")}${how.inTurn ? ", in turn" : ""}${how.slow ? ", slow" : ""}`;
+  assert.equal(state?.consent, chosen, where);
+  for (const metric of left) assert.ok(may.has(metric), `${metric} left. ${where}`);
+  const misses = [...must].filter((metric) => !left.includes(metric));
+  if (how.inTurn) assert.deepEqual(misses, [], `${misses} did not leave. ${where}`);
+  const charged = Object.entries(after?.metrics ?? {}).filter(([, row]) => row.spent);
+  for (const [metric] of charged) assert.ok(wanted.charged.has(metric), `${metric} was charged. ${where}`);
+  if (forgot && how.inTurn) assert.ok(after!.forgottenUntil, `it is silent for 30 days. ${where}`);
+  assert.ok(fetched <= 2 * NEW.metrics.length, `${fetched} fetched. ${where}`);
+}
+
+const evenly: How = { inTurn: false, step: () => 1, slow: false };
+
+test("in any order of three that differ, the later choice counts, and no answer of before it", async () => {
+  for (const visit of Object.keys(VISITS) as Visit[])
+    for (const first of EVENTS)
+      for (const second of EVENTS)
+        for (const third of EVENTS)
+          if (new Set([first, second, third]).size == 3 && [first, second, third].includes("record"))
+            await holds(visit, [first, second, third], evenly);
+});
+
+test("in any longer order, at once or in turn, with a clock that jumps and writes that take long", async () => {
+  const random = randomOf(42);
+  for (let run = 0; run < 120; run++) {
+    const events = Array.from({ length: 3 + random(5) }, () => EVENTS[random(EVENTS.length)]!);
+    const visit = (Object.keys(VISITS) as Visit[])[random(6)]!;
+    const step = random(2) ? () => 1 : () => random(4_000) - 2_000;
+    await holds(visit, events, { inTurn: !!random(2), step, slow: !random(4) });
+  }
+});
+
+test("an answer of before a metric was refused does not count once it is agreed to again, in any page", async () => {
+  for (const own of [true, false]) {
+    clock = NOON;
+    const [origin, modules] = [new Origin(), new Modules()];
+    const other = origin.page({ consent: true });
+    await other.status();
+    const noted: unknown[] = [];
+    const note: Settings["note"] = (metric, answer, silent) => noted.push([metric, answer, silent]);
+    const telemetry = origin.page({ consent: true, load: modules.load, note });
+    await waitUntil(() => modules.fetched.length > 0);
+    telemetry.record("a0", "before");
+    for (const given of [false, true]) await (own ? telemetry : other).setConsent(given, "a0");
+    telemetry.record("a0", true);
+    modules.come();
+    await telemetry.status();
+    assert.deepEqual(noted, [
+      ["a0", "before", "not-agreed"],
+      ["a0", true, ""],
+    ]);
+  }
+});
+
+test("to agree again changes nothing: answers that wait for modules count", async () => {
+  const [origin, modules] = [new Origin(), new Modules()];
+  await origin.page().setConsent(true);
+  await origin.end();
+  const telemetry = origin.page({ load: modules.load });
+  telemetry.record("a0", true);
+  assert.equal(await telemetry.setConsent(true), true);
+  assert.equal(await telemetry.setConsent(true, "a0"), true);
+  modules.come();
+  assert.equal((await telemetry.status()).waiting, 1);
+});
+
+// What cannot be fetched.
+
+test("a module that cannot be fetched is fetched again at the next start, and for no answer", async () => {
+  clock = NOON;
+  server.requests.length = 0;
+  for (const fails of ["ill", "dark"]) {
+    const [origin, modules] = [new Origin(), new Modules(false)];
+    modules.fails = fails;
+    const telemetry = origin.page({ registry: HIDDEN, consent: true, load: modules.load });
+    await telemetry.status();
+    for (const metric of ["ill", "dark", "ill", "dark"]) telemetry.record(metric, true);
+    await telemetry.flush();
+    assert.deepEqual(modules.fetched, ["ill", "dark"], "once each, at the start");
+    const { counts, metrics } = await telemetry.status();
+    assert.deepEqual([counts["unloaded"], metrics[fails]!.silent], [fails == "dark" ? 2 : undefined, "unloaded"]);
+    await origin.end();
+    modules.fails = "";
+    const next = origin.page({ registry: HIDDEN, consent: true, load: modules.load });
+    assert.deepEqual([(await next.status()).counts["unloaded"], modules.fetched.length], [undefined, 4]);
+    next.record(fails, true);
+    await next.flush();
+    assert.equal((await next.status()).metrics[fails]!.silent, "answered");
+  }
+  const left = server.requests.flatMap(({ groups }) => groups.map(({ metric }) => metric));
+  assert.deepEqual(left, ["dark", "dark"]);
+});
+
+test("a hidden answer fetches nothing where the person agreed in another page, and a public one does", async () => {
+  clock = NOON;
+  const [origin, modules] = [new Origin(), new Modules(false)];
+  const [telemetry, other] = [origin.page({ registry: HIDDEN, load: modules.load }), origin.page({ registry: HIDDEN })];
+  await telemetry.preview(); // it has begun
+  await other.setConsent(true);
+  await new Promise((later) => setTimeout(later, 1_001)); // it looks for a choice once a second
+  for (const [metric, fetched] of [["ill", 0], ["dark", 2]] as const) {
+    telemetry.record(metric, true);
+    await telemetry.preview();
+    assert.equal(modules.fetched.length, fetched);
+  }
+});
+
+test("a thousand hidden answers that wait displace no public one", async () => {
+  const [origin, modules] = [new Origin(), new Modules()];
+  const telemetry = origin.page({ registry: HIDDEN, consent: true, load: modules.load });
+  for (let times = 0; times < 1_100; times++) telemetry.record("ill", true);
+  telemetry.record("dark", true);
+  modules.come();
+  const { counts, metrics } = await telemetry.status();
+  assert.deepEqual([counts, metrics["dark"]!.silent], [{}, "answered"]);
+});
+
+// What was armed.
+
+test("what is armed while the person takes it back does not leave with the page", async (t) => {
+  clock = NOON;
+  server.requests.length = 0;
+  const target = new EventTarget();
+  t.after(() => {
+    for (const one of ["document", "addEventListener", "removeEventListener"]) Reflect.deleteProperty(globalThis, one);
+  });
+  const takers: ((telemetry: Telemetry) => Promise<unknown>)[] = [
+    (telemetry) => telemetry.forget(),
+    (telemetry) => telemetry.setConsent(false, "a0"),
+    (telemetry) => telemetry.setConsent(false),
+  ];
+  for (const take of takers) {
+    Object.assign(globalThis, {
+      document: Object.assign(new EventTarget(), { visibilityState: "visible" }),
+      addEventListener: target.addEventListener.bind(target),
+      removeEventListener: target.removeEventListener.bind(target),
+    });
+    const origin = new Origin();
+    const storage = new BrowserStorage(origin.name);
+    const change = storage.change.bind(storage);
+    let open: (() => void) | undefined;
+    storage.change = async (step, how) => {
+      const changed = await change(step, how);
+      const isArmed = how?.strict && (await origin.kept())!.uploads.length > 0;
+      if (isArmed && !open) await new Promise<void>((opens) => (open = opens)); // the page is not told yet
+      return changed;
+    };
+    const telemetry = origin.page({ consent: true, storage });
+    telemetry.record("a0", true);
+    await waitUntil(() => !!open);
+    await take(telemetry);
+    open!();
+    await telemetry.status();
+    target.dispatchEvent(new Event("pagehide"));
+    assert.deepEqual((await origin.kept())!.uploads, []);
+    await origin.end();
+  }
+  assert.equal(server.requests.length, 0);
+});
