@@ -161,7 +161,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if (kept?.app !== undefined && kept.app != registry.app)
       throw new Error(`the storage belongs to the app ${kept.app}`);
     this.#fault = "";
-    if (this.#refused || (kept?.consent ?? consent) !== true) return false;
+    if ((kept?.consent ?? consent) !== true) return false;
     const begin = (device: Device) => {
       device.begin(consent);
       device.tryKey();
@@ -176,9 +176,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if ((await this.#peek((device) => device.otherTerms))?.length) this.#consent = await import("./consent.ts");
     await Promise.all(registry.metrics.map((metric) => this.#load(metric)));
     // The modules may have taken long, and a choice waits for none of them.
-    const chosen = this.#chosen;
     const kept = await storage.peek((state) => state.consent ?? consent);
-    this.#speaks = kept === true && chosen == this.#chosen && !this.#closed && !this.#refused;
+    this.#speaks = kept === true && !this.#closed && !this.#refused;
     if (!this.#speaks) return;
     await this.#sender.start();
     await this.look();

@@ -6,7 +6,7 @@
 import "fake-indexeddb/auto";
 import assert from "node:assert/strict";
 import { after, afterEach, test } from "node:test";
-import type { State } from "../src/device.ts";
+import { Device, type State } from "../src/device.ts";
 import type { CompiledMetric, CompiledRegistry } from "../src/registry.ts";
 import { load } from "../src/report.ts";
 import { BrowserStorage } from "../src/storage.ts";
@@ -91,6 +91,7 @@ class Origin {
 
 afterEach(async () => {
   for (const origin of origins.splice(0)) await origin.end();
+  for (const one of ["document", "addEventListener", "removeEventListener"]) Reflect.deleteProperty(globalThis, one);
 });
 
 // Every order.
@@ -291,6 +292,7 @@ test("a module that cannot be fetched is fetched again at the next start, and fo
     await telemetry.flush();
     assert.deepEqual(modules.fetched, ["ill", "dark"], "once each, at the start");
     const { counts, metrics } = await telemetry.status();
+    if (fails == "ill") assert.equal((await origin.kept())!.metrics["ill"]?.slot, undefined);
     assert.deepEqual([counts["unloaded"], metrics[fails]!.silent], [fails == "dark" ? 2 : undefined, "unloaded"]);
     await origin.end();
     modules.fails = "";
@@ -328,26 +330,91 @@ test("a thousand hidden answers that wait displace no public one", async () => {
   assert.deepEqual([counts, metrics["dark"]!.silent], [{}, "answered"]);
 });
 
+test("a page that was refused while its modules hung holds neither lock nor periods when they come", async () => {
+  const [origin, modules] = [new Origin(), new Modules()];
+  const telemetry = origin.page({ registry: HIDDEN, consent: true, load: modules.load });
+  await waitUntil(() => modules.fetched.length > 0);
+  assert.equal(await telemetry.setConsent(false), true);
+  modules.come();
+  assert.equal((await telemetry.status()).silent, "the person refused");
+  assert.equal((await navigator.locks.query()).held!.some((lock) => lock.name == origin.name), false);
+});
+
+test("a refusal holds though the storage takes only the agreement before it", async () => {
+  const origin = new Origin();
+  const storage = new BrowserStorage(origin.name);
+  const change = storage.change.bind(storage);
+  const telemetry = origin.page({ storage });
+  await telemetry.status();
+  let changes = 0;
+  storage.change = async (step, how) => {
+    if (++changes == 2) throw new DOMException("full", "QuotaExceededError");
+    return change(step, how);
+  };
+  assert.deepEqual(await Promise.all([telemetry.setConsent(true), telemetry.setConsent(false)]), [true, false]);
+  telemetry.record("a0", true);
+  const { silent, waiting } = await telemetry.status();
+  assert.deepEqual([silent, waiting], ["the person refused", 0]);
+});
+
 // What was armed.
 
-test("what is armed while the person takes it back does not leave with the page", async (t) => {
+const TAKERS: ((telemetry: Telemetry) => Promise<unknown>)[] = [
+  (telemetry) => telemetry.forget(),
+  (telemetry) => telemetry.setConsent(false, "a0"),
+  (telemetry) => telemetry.setConsent(false),
+];
+
+/** Let the pages that begin from now on be in a window; return what hides it. */
+function inWindow(): () => void {
+  const target = new EventTarget();
+  Object.assign(globalThis, {
+    document: Object.assign(new EventTarget(), { visibilityState: "visible" }),
+    addEventListener: target.addEventListener.bind(target),
+    removeEventListener: target.removeEventListener.bind(target),
+  });
+  return () => void target.dispatchEvent(new Event("pagehide"));
+}
+
+test("what another page arms again before a choice is written does not leave with that page", async (t) => {
+  clock = NOON;
+  let left = 0;
+  const never: typeof fetch = () => new Promise(() => void left++);
+  const route = { url: server.endpoint, key: KEY, simple: true, fetch: never };
+  const draw: Settings["draw"] = (what, n) => (what == "moment" ? BigInt(n) - 1n : systemDraw()(what, n));
+  const armed = t.mock.method(Device.prototype, "arm");
+  for (const take of TAKERS) {
+    const origin = new Origin();
+    const storage = new BrowserStorage(origin.name);
+    const change = storage.change.bind(storage);
+    const other = origin.page({ consent: true, storage });
+    await other.status();
+    await other.close(); // it still takes choices
+    const hide = inWindow();
+    const leader = origin.page({ consent: true, draw, route });
+    leader.record("a0", true);
+    await waitUntil(async () => !!(await origin.kept())!.uploads[0]?.armed);
+    let write = () => {};
+    const gate = new Promise<void>((writes) => (write = writes));
+    storage.change = async (step, how) => (await gate, change(step, how));
+    const before = armed.mock.callCount();
+    const chosen = take(other);
+    await waitUntil(() => armed.mock.callCount() > before);
+    await leader.status();
+    write();
+    await chosen;
+    await leader.status();
+    await new Promise((told) => setTimeout(told)); // a message between pages is a task
+    hide();
+    assert.equal(left, 0);
+  }
+});
+
+test("what is armed while the person takes it back does not leave with the page", async () => {
   clock = NOON;
   server.requests.length = 0;
-  const target = new EventTarget();
-  t.after(() => {
-    for (const one of ["document", "addEventListener", "removeEventListener"]) Reflect.deleteProperty(globalThis, one);
-  });
-  const takers: ((telemetry: Telemetry) => Promise<unknown>)[] = [
-    (telemetry) => telemetry.forget(),
-    (telemetry) => telemetry.setConsent(false, "a0"),
-    (telemetry) => telemetry.setConsent(false),
-  ];
-  for (const take of takers) {
-    Object.assign(globalThis, {
-      document: Object.assign(new EventTarget(), { visibilityState: "visible" }),
-      addEventListener: target.addEventListener.bind(target),
-      removeEventListener: target.removeEventListener.bind(target),
-    });
+  for (const take of TAKERS) {
+    const hide = inWindow();
     const origin = new Origin();
     const storage = new BrowserStorage(origin.name);
     const change = storage.change.bind(storage);
@@ -364,7 +431,7 @@ test("what is armed while the person takes it back does not leave with the page"
     await take(telemetry);
     open!();
     await telemetry.status();
-    target.dispatchEvent(new Event("pagehide"));
+    hide();
     assert.deepEqual((await origin.kept())!.uploads, []);
     await origin.end();
   }
