@@ -66,6 +66,8 @@ interface Row {
   left?: number;
   agreed?: Terms;
   refused?: boolean;
+  /** How often what the person chose for it has changed. */
+  choices?: number;
 }
 
 /** One group of an upload. */
@@ -107,7 +109,7 @@ export interface State extends KeptDays {
   app?: string;
   /** The person's choice for the whole app. */
   consent?: boolean;
-  /** How often what the person chose has changed. */
+  /** How often what the person chose for the whole app has changed. */
   choices?: number;
   agreed?: DeviceTerms;
   secret?: string;
@@ -129,6 +131,22 @@ export interface State extends KeptDays {
 /** Return the state of a device that has kept nothing. */
 export function emptyState(): State {
   return { v: 1, metrics: {}, uploads: [], counts: {} };
+}
+
+/** Under what an answer was given: it is taken under the same, or not at all. */
+export interface Moment {
+  /** Whether the person had agreed: by their choice or, where they never chose, by what the app says. */
+  agreed: boolean;
+  secret: string | undefined;
+  choices: number;
+  /** The choices for one metric, by name. */
+  each: Readonly<Record<string, number>>;
+}
+
+/** Return the moment of answers that are given now. `said` is what the app says of consent. */
+export function momentOf({ consent, secret, choices = 0, metrics }: State, said: boolean | undefined): Moment {
+  const each = Object.entries(metrics).flatMap(([name, row]) => (row.choices ? [[name, row.choices]] : []));
+  return { agreed: (consent ?? said) === true, secret, choices, each: Object.fromEntries(each) };
 }
 
 /** Why a metric is silent, in a word of client/device.md. */
@@ -444,12 +462,12 @@ export class Device {
   /**
    * Take a report that was made of an answer; return "", or why it is not taken. The first of a period counts.
    *
-   * `choices` is how often the person's choice had changed when the answer was given: none outlives a change.
+   * None is taken whose moment is over: the person has chosen otherwise since, or this is another device.
    */
-  record(metric: CompiledMetric, made: Made, choices = this.choices): Silence | "" {
+  record(metric: CompiledMetric, made: Made, moment?: Moment): Silence | "" {
     const { silent, step } = this.taken(metric);
     if (silent) return silent;
-    if (choices != this.choices) return "not-agreed";
+    if (moment && !this.#lasts(moment, metric.plan.metric)) return "not-agreed";
     if (made.secret != this.#state.secret) return "forgotten"; // everything was, since it was made
     if (made.class !== undefined && this.classFor(metric, made.class) != made.class) return "waiting";
     if (step == "replace") this.#replace(metric, made);
@@ -801,9 +819,9 @@ export class Device {
 
   // The person's choices.
 
-  /** How often what the person chose has changed. */
-  get choices(): number {
-    return this.#state.choices ?? 0;
+  #lasts({ agreed, secret, choices, each }: Moment, name: string): boolean {
+    const now = momentOf(this.#state, agreed);
+    return agreed && choices == now.choices && each[name] == now.each[name] && (secret ?? now.secret) == now.secret;
   }
 
   #agreeTerms(): void {
@@ -811,30 +829,33 @@ export class Device {
     for (const { plan, terms } of this.#registry.metrics) this.#row(plan.metric).agreed = terms;
   }
 
-  /** Choose; an answer of before does not count where that changes anything. Agreeing again changes nothing. */
-  #choose(choose: () => void): void {
+  /** Choose. What that changes, for the app or for a metric, ends the moment of answers; to agree again changes nothing. */
+  #choose(choose: () => void, said?: boolean): void {
     const state = this.#state;
-    const chosen = () => {
-      const rows = Object.entries(state.metrics).filter(([, { agreed, refused }]) => agreed || refused);
-      const each = rows.map(([name, { agreed, refused }]) => [name, agreed, refused]);
-      return JSON.stringify([state.consent, state.agreed, each]);
-    };
-    const before = chosen();
+    const whole = () => JSON.stringify([state.consent ?? said, state.agreed]);
+    const each = () =>
+      Object.entries(state.metrics).map(([name, { agreed, refused }]) => [name, JSON.stringify([agreed, refused])]);
+    const [before, rows] = [whole(), Object.fromEntries(each())];
     choose();
-    if (chosen() != before) state.choices = this.choices + 1;
+    if (whole() != before) state.choices = (state.choices ?? 0) + 1;
+    else
+      for (const [name, chosen] of each()) {
+        const row = this.#row(name!);
+        if (chosen != (rows[name!] ?? "[null,null]")) row.choices = (row.choices ?? 0) + 1;
+      }
   }
 
-  /** Keep that the person agrees to the registry's terms, or no longer refuses one metric. */
-  agree(metric?: string): void {
-    this.#choose(() => {
-      if (metric !== undefined) delete this.#row(metric).refused;
-      else {
+  /** Keep that the person agrees to the registry's terms, or no longer refuses one metric. `said` is as in `momentOf`. */
+  agree(metric?: string, said?: boolean): void {
+    if (metric !== undefined) this.#choose(() => delete this.#row(metric).refused);
+    else {
+      this.#choose(() => {
         this.#agreeTerms();
         this.#state.consent = true;
-      }
-    });
+      }, said);
+      this.tryKey();
+    }
     this.begin(undefined);
-    this.tryKey();
   }
 
   /** Keep that the person refuses, and drop what waits. Charges stay, and so does all that the device knows. */
@@ -865,6 +886,7 @@ export class Device {
       row.classes = [];
     }
     this.drop("forgotten");
+    this.#state.choices = (this.#state.choices ?? 0) + 1; // the moment of answers is over
     delete this.#state.secret;
     delete this.#state.cohort;
     this.#days.beginSilence();

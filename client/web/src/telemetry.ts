@@ -3,7 +3,8 @@
 import { systemCoins } from "./coins.ts";
 import type * as Consent from "./consent.ts";
 import type { Draw } from "./days.ts";
-import { bodyOf, Device, type Ground, isHidden, type Look, type Made, type Silence, type State } from "./device.ts";
+import { bodyOf, Device, emptyState, isHidden, momentOf } from "./device.ts";
+import type { Ground, Look, Made, Moment, Silence, State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry, TermsSentence } from "./registry.ts";
 import { classOf, drawCell, makeReport, NOTHING, reportOfClass } from "./report.ts";
 import { describe, type FlushResult, type Route, Sender, timeout } from "./sending.ts";
@@ -25,6 +26,13 @@ export type Answers = object;
 export interface Handle<A> {
   /** Randomize the answer and keep the report to send. Returns at once and never throws. */
   record(answer: A): void;
+}
+
+/** What an answer was given with, which is compared when it is taken. */
+interface Given {
+  /** Undefined where nothing can be taken. */
+  moment: Promise<Moment> | undefined;
+  takenBack: number;
 }
 
 /** A handle for each metric. */
@@ -90,15 +98,21 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   #queue: Promise<unknown>;
   /** Choices and the moments of answers, one after the other: what needs the storage alone. */
   #choosing: Promise<unknown> = Promise.resolve();
-  readonly #queued: Record<string, number> = {};
+  readonly #queued = new Map<CompiledMetric, number>();
+  /** The moment that is being read, for all answers that come meanwhile. */
+  #moment: Promise<Moment> | undefined;
+  /** How often the person took back in this page what was before, by metric, and all by "". */
+  readonly #takenBack = new Map<string, number>();
+  /** How many things are under way after which the page may speak. */
+  #starting = 0;
   #speaks = false;
   /** No answer is taken any more; those before are still being kept. */
   #closing = false;
   #closed = false;
-  /** A refusal that the storage has not taken: it holds in this page. */
-  #refused = false;
   /** How often the person chose in this page, for the whole app. */
   #chosen = 0;
+  /** The number of a refusal that the storage has not taken, which holds in this page; 0 if there is none. */
+  #unkept = 0;
   #fault = "";
   #caughtUp = -Infinity;
 
@@ -118,7 +132,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       look: () => this.look(),
       step: (step, strict) => this.#step(step, strict),
     });
-    this.#queue = this.#begin().catch((error: unknown) => this.#fail(error));
+    this.#queue = this.#starts(() => this.#begin()).catch((error: unknown) => this.#fail(error));
     this.#listen();
   }
 
@@ -148,9 +162,17 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** Speak, if the person has agreed meanwhile. */
   async #catchUp(every = 0): Promise<void> {
-    const { settings, now } = { settings: this.#settings, now: performance.now() };
-    if (this.#speaks || this.#closed || this.#refused || settings.silent || now < this.#caughtUp + every) return;
-    if (await this.#atOnce(() => this.#agreed())) await this.#speak();
+    const now = performance.now();
+    if (this.#speaks || this.#closed || this.#unkept || this.#settings.silent || now < this.#caughtUp + every) return;
+    await this.#starts(async () => {
+      if (await this.#atOnce(() => this.#agreed())) await this.#speak();
+    });
+  }
+
+  /** Do something after which the page may speak: answers that come meanwhile wait for it. */
+  async #starts<T>(action: () => Promise<T>): Promise<T> {
+    this.#starting++;
+    return action().finally(() => this.#starting--);
   }
 
   /** Return whether the person has agreed: in this page, in another one or, where they never chose, to the app. */
@@ -177,7 +199,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     await Promise.all(registry.metrics.map((metric) => this.#load(metric)));
     // The modules may have taken long, and a choice waits for none of them.
     const kept = await storage.peek((state) => state.consent ?? consent);
-    this.#speaks = kept === true && !this.#closed && !this.#refused;
+    this.#speaks = kept === true && !this.#closed && !this.#unkept;
     if (!this.#speaks) return;
     await this.#sender.start();
     await this.look();
@@ -294,21 +316,23 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     }
     try {
       if (this.#closing || this.#settings.silent) return;
-      const queued = this.#queued[name] ?? 0;
+      const queued = this.#queued.get(metric) ?? 0;
       if (queued >= QUEUE_MAX) throw new Error("the storage takes too long");
       const copy = copyOf(answer); // the app may go on to change what it gave
-      this.#queued[name] = queued + 1;
-      const choices = this.#atOnce(() => this.#choices());
-      void this.#then(() => this.#record(metric, copy, choices)).finally(() => this.#queued[name]!--);
+      this.#queued.set(metric, queued + 1);
+      const given = { moment: this.#hears(metric) ? this.#read() : undefined, takenBack: this.#backs(name) };
+      void this.#then(() => this.#record(metric, copy, given)).finally(() =>
+        this.#queued.set(metric, this.#queued.get(metric)! - 1),
+      );
     } catch {
       if (!isHidden(metric)) this.#note("failed");
     }
   }
 
   /** Record an answer. Of a hidden metric nothing is counted, and telemetry does not begin because of it. */
-  async #record(metric: CompiledMetric, answer: unknown, choices: Promise<number>): Promise<void> {
+  async #record(metric: CompiledMetric, answer: unknown, given: Given): Promise<void> {
     const hidden = isHidden(metric);
-    const silent = await this.#take(metric, answer, choices).catch((error: unknown): string => {
+    const silent = await this.#take(metric, answer, given).catch((error: unknown): string => {
       if (error instanceof Gone) return "not-agreed";
       return "failed";
     });
@@ -318,13 +342,32 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     else this.#sender.soon();
   }
 
-  /** How often what the person chose has changed: an answer counts under the choice under which it was given, or not. */
-  async #choices(): Promise<number> {
-    return (await this.#settings.storage.peek((state) => state.choices)) ?? 0;
+  /** Tell whether an answer may be taken at all: one that cannot begin telemetry asks the storage for nothing. */
+  #hears(metric: CompiledMetric): boolean {
+    const asks = !isHidden(metric) && performance.now() >= this.#caughtUp + CATCH_UP_EVERY_MS;
+    return this.#speaks || this.#starting > 0 || asks;
   }
 
-  async #take(metric: CompiledMetric, answer: unknown, choices: Promise<number>): Promise<string> {
-    const given = await choices;
+  /** Read the moment, in turn with the choices of this page: an answer counts under what it was given under, or not. */
+  #read(): Promise<Moment> {
+    const { storage, consent } = this.#settings;
+    const reading = (this.#moment ??= this.#atOnce(async () => {
+      try {
+        return (await storage.peek((state) => momentOf(state, consent))) ?? momentOf(emptyState(), consent);
+      } finally {
+        if (this.#moment == reading) this.#moment = undefined;
+      }
+    }));
+    return reading;
+  }
+
+  #backs(metric: string): number {
+    return (this.#takenBack.get("") ?? 0) + (this.#takenBack.get(metric) ?? 0);
+  }
+
+  async #take(metric: CompiledMetric, answer: unknown, { moment: reading, takenBack }: Given): Promise<string> {
+    const moment = await reading;
+    if (!moment) return "not-agreed";
     if (!this.#speaks && !isHidden(metric)) await this.#catchUp(CATCH_UP_EVERY_MS);
     if (!this.#speaks) return "not-agreed";
     const ground = await this.#peek((device) => device.ground(metric));
@@ -332,7 +375,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if (typeof ground == "string") return ground;
     if (!this.#loaded.has(metric)) return "unloaded";
     const made = await this.#make(metric, answer, ground);
-    return this.#step((device) => device.record(metric, made, given), true); // strict: it may charge what was in the slot
+    const take = (device: Device) =>
+      takenBack == this.#backs(metric.plan.metric) ? device.record(metric, made, moment) : "not-agreed";
+    return this.#step(take, true); // strict: it may charge what was in the slot
   }
 
   /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
@@ -366,9 +411,10 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
    */
   async flush(seconds = 10): Promise<FlushResult> {
     const within = Math.min(Math.max(Number(seconds) || 0, 0), 3_600) * 1_000;
+    const begun = this.#then(() => this.#choosing.then(() => this.#catchUp())).then(() => this.#whySilent());
     const detail = await this.#waitFor(
       within,
-      this.#then(() => this.#catchUp()).then(() => this.#whySilent()),
+      begun.catch((error: unknown) => this.#fail(error) ?? this.#fault),
     );
     if (detail !== "") return { sent: 0, waiting: 0, detail: detail ?? "no answer yet" };
     const failed = (error: unknown): FlushResult => ({ sent: 0, waiting: 0, detail: describe(error) });
@@ -396,7 +442,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if (this.#settings.silent) return this.#settings.silent;
     if (this.#closed) return CLOSED;
     if (this.#fault) return this.#fault;
-    const choice = this.#refused ? false : ((await this.#peek((_, state) => state.consent)) ?? this.#settings.consent);
+    const choice = this.#unkept ? false : ((await this.#peek((_, state) => state.consent)) ?? this.#settings.consent);
     if (choice === false) return REFUSED;
     return this.#speaks ? "" : NOT_ASKED;
   }
@@ -474,26 +520,25 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       settings.warn("setConsent takes true or false, and the name of a metric or none: nothing has changed");
       return false;
     }
-    if (!given) {
-      this.#sender.takeBack();
-      if (metric === undefined) {
-        this.#refused = true;
-        this.#silence();
-      }
+    const whole = metric === undefined;
+    const chosen = whole ? ++this.#chosen : 0;
+    if (!given && whole) {
+      this.#unkept = chosen;
+      this.#silence();
     }
-    const chosen = metric === undefined ? ++this.#chosen : undefined;
-    const kept = this.#atOnce(async () => {
-      if (given && (settings.silent || (await settings.whole?.catch(() => false)) === false)) return false;
-      await this.#step((device) => (given ? device.agree(metric) : device.refuse(metric)), true, true);
-      if (!given) this.#sender.takeBack(); // again: a page may have armed it meanwhile
-      if (chosen == this.#chosen) this.#refused = false;
+    const choose = async () => {
+      if (given && settings.silent) return false;
+      await this.#step((device) => (given ? device.agree(metric, settings.consent) : device.refuse(metric)), true, true);
+      if (whole && (given ? chosen > this.#unkept : chosen == this.#unkept)) this.#unkept = 0;
       this.#fault = "";
       return true;
-    }).catch(() => {
+    };
+    const kept = (given ? this.#atOnce(choose) : this.#takesBack(metric, choose)).catch(() => {
       this.#note("failed");
       return false;
     });
-    if (given && metric === undefined) void this.#then(async () => (await kept) && !this.#closed && this.#speak());
+    this.#moment = undefined; // that of answers before
+    if (given && whole) void this.#starts(() => this.#then(async () => (await kept) && !this.#closed && this.#speak()));
     await kept;
     if (!this.#speaks) settings.storage.close();
     return kept;
@@ -501,11 +546,18 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days. */
   async forget(): Promise<void> {
-    this.#sender.takeBack();
-    await this.#atOnce(() => this.#step((device) => device.forget(), true)).catch((error: unknown) => {
+    await this.#takesBack(undefined, () => this.#step((device) => device.forget(), true)).catch((error: unknown) => {
       if (!(error instanceof Gone)) this.#note("failed");
     });
-    this.#sender.takeBack(); // again: a page may have armed it meanwhile
+  }
+
+  /** Take back what was before, of a metric or all: from now on in this page, and in all pages when it is written. */
+  #takesBack<T>(metric: string | undefined, write: () => Promise<T>): Promise<T> {
+    this.#takenBack.set(metric ?? "", (this.#takenBack.get(metric ?? "") ?? 0) + 1);
+    this.#moment = undefined; // that of answers before
+    const written = this.#atOnce(write);
+    void this.#sender.takeBack(written);
+    return written;
   }
 }
 

@@ -6,6 +6,7 @@
 import "fake-indexeddb/auto";
 import assert from "node:assert/strict";
 import { after, afterEach, test } from "node:test";
+import { DAY_MS } from "../src/days.ts";
 import { Device, type State } from "../src/device.ts";
 import type { CompiledMetric, CompiledRegistry } from "../src/registry.ts";
 import { load } from "../src/report.ts";
@@ -94,6 +95,23 @@ afterEach(async () => {
   for (const origin of origins.splice(0)) await origin.end();
   for (const one of ["document", "addEventListener", "removeEventListener"]) Reflect.deleteProperty(globalThis, one);
 });
+
+const TAKERS: ((telemetry: Telemetry) => Promise<unknown>)[] = [
+  (telemetry) => telemetry.forget(),
+  (telemetry) => telemetry.setConsent(false, "a0"),
+  (telemetry) => telemetry.setConsent(false),
+];
+
+/** Let the pages that begin from now on be in a window; return what hides it. */
+function inWindow(): () => void {
+  const target = new EventTarget();
+  Object.assign(globalThis, {
+    document: Object.assign(new EventTarget(), { visibilityState: "visible" }),
+    addEventListener: target.addEventListener.bind(target),
+    removeEventListener: target.removeEventListener.bind(target),
+  });
+  return () => void target.dispatchEvent(new Event("pagehide"));
+}
 
 // Every order.
 
@@ -279,6 +297,153 @@ test("to agree again changes nothing: answers that wait for modules count", asyn
   assert.equal((await telemetry.status()).waiting, 1);
 });
 
+test("a choice about one metric, and a yes to what the app had said, lose no answer of others", async () => {
+  for (const choose of [
+    (telemetry: Telemetry) => telemetry.setConsent(false, "a0"),
+    (telemetry: Telemetry) => telemetry.setConsent(true),
+  ]) {
+    const telemetry = new Origin().page({ consent: true });
+    telemetry.record("a1", true);
+    await choose(telemetry);
+    const { counts, metrics } = await telemetry.status();
+    assert.deepEqual([counts, metrics["a1"]!.silent], [{}, "answered"]);
+  }
+});
+
+test("what waits for modules is lost when the person forgets, however long ago that is", async () => {
+  clock = NOON;
+  const [origin, modules] = [new Origin(), new Modules()];
+  const telemetry = origin.page({ consent: true, load: modules.load });
+  telemetry.record("a0", true);
+  await telemetry.forget();
+  clock += 31 * DAY_MS;
+  modules.come();
+  const { waiting, counts } = await telemetry.status();
+  assert.deepEqual([waiting, counts], [0, { "not-agreed": 1 }]);
+});
+
+test("what waits for modules is lost where the storage is another device's meanwhile", async () => {
+  const [origin, modules] = [new Origin(), new Modules()];
+  const other = origin.page();
+  const choose = async (page: Telemetry) => {
+    for (const given of [true, false, true]) await page.setConsent(given);
+  };
+  await choose(other);
+  const telemetry = origin.page({ load: modules.load });
+  telemetry.record("a0", true);
+  await waitUntil(() => modules.fetched.length > 0);
+  await new BrowserStorage(origin.name).change((state) => {
+    for (const key of Object.keys(state)) if (key != "v") Reflect.deleteProperty(state, key);
+    Object.assign(state, { metrics: {}, uploads: [], counts: {} });
+  });
+  await choose(origin.page());
+  modules.come();
+  assert.equal((await telemetry.status()).waiting, 0);
+});
+
+test("an answer to wider terms of its metric or of the device is not of those that were agreed to", async () => {
+  const epsilon = registryOf([{ name: "a0" }], { evicted: true });
+  for (const wider of [registryOf([{ name: "a0", report: 2_000_000 }]), epsilon]) {
+    const [origin, modules] = [new Origin(), new Modules()];
+    await origin.page({ registry: registryOf([{ name: "a0" }]) }).setConsent(true);
+    await origin.end();
+    const telemetry = origin.page({ registry: wider, load: modules.load });
+    telemetry.record("a0", true);
+    await waitUntil(() => modules.fetched.length > 0);
+    assert.equal(await telemetry.setConsent(true), true);
+    modules.come();
+    assert.deepEqual((await telemetry.status()).counts, { "not-agreed": 1 });
+  }
+});
+
+test("a refusal that could not be written ends what was before, though a yes comes after it", async () => {
+  for (const take of TAKERS) {
+    const [origin, modules] = [new Origin(), new Modules()];
+    const storage = new BrowserStorage(origin.name);
+    const change = storage.change.bind(storage);
+    const telemetry = origin.page({ consent: true, load: modules.load, storage });
+    telemetry.record("a0", true);
+    await waitUntil(() => modules.fetched.length > 0);
+    storage.change = () => Promise.reject(new DOMException("full", "QuotaExceededError"));
+    await take(telemetry);
+    storage.change = change;
+    assert.equal(await telemetry.setConsent(true), true);
+    modules.come();
+    assert.equal((await telemetry.status()).waiting, 0);
+  }
+});
+
+test("nothing leaves between a refusal or forget and its write", async () => {
+  clock = NOON;
+  for (const take of TAKERS) {
+    server.requests.length = 0;
+    const hide = inWindow();
+    const origin = new Origin();
+    const storage = new BrowserStorage(origin.name);
+    const change = storage.change.bind(storage);
+    const telemetry = origin.page({ consent: true, storage });
+    await telemetry.status();
+    telemetry.record("a0", true);
+    await waitUntil(async () => !!(await origin.kept())!.metrics["a0"]?.slot);
+    let write = () => {};
+    const gate = new Promise<void>((writes) => (write = writes));
+    const slow = change.bind(storage);
+    storage.change = async (step, how) => (how?.strict && (await gate), slow(step, how));
+    const taken = take(telemetry);
+    storage.change = slow;
+    const flushed = telemetry.flush(1);
+    Object.assign(document, { visibilityState: "hidden" });
+    document.dispatchEvent(new Event("visibilitychange"));
+    await new Promise((soon) => setTimeout(soon, 20));
+    hide();
+    write();
+    await Promise.all([taken, flushed]);
+    await origin.end();
+    assert.deepEqual(server.requests, []);
+  }
+});
+
+test("after a kept refusal and a yes that is not, another page's yes counts here, too", async () => {
+  const origin = new Origin();
+  const storage = new BrowserStorage(origin.name);
+  const change = storage.change.bind(storage);
+  const telemetry = origin.page({ consent: true, storage });
+  assert.equal(await telemetry.setConsent(false), true);
+  storage.change = () => Promise.reject(new DOMException("full", "QuotaExceededError"));
+  assert.equal(await telemetry.setConsent(true), false);
+  storage.change = change;
+  await origin.page().setConsent(true);
+  assert.equal((await telemetry.status()).silent, "");
+});
+
+test("a page that was not asked opens no storage for answers, and after a thousand in a visit goes on", async (t) => {
+  const opened = t.mock.method(indexedDB, "open");
+  const telemetry = new Origin().page({ registry: HIDDEN });
+  await telemetry.status();
+  const before = opened.mock.callCount();
+  for (let times = 0; times < 300; times++) for (const name of ["ill", "dark"]) telemetry.record(name, true);
+  await telemetry.preview();
+  assert.equal(opened.mock.callCount() - before, 0);
+  await telemetry.setConsent(true);
+  for (let times = 0; times < 3; times++) {
+    for (let each = 0; each < 400; each++) telemetry.record("dark", true);
+    await telemetry.preview();
+  }
+  assert.equal((await telemetry.status()).counts["failed"], undefined);
+});
+
+test("a page that closes, and a test that looks, know of choices and answers that nobody waited for", async () => {
+  const origin = new Origin();
+  const storage = new SlowStorage(origin.name);
+  const telemetry = origin.page({ storage });
+  await telemetry.status();
+  void telemetry.setConsent(true);
+  telemetry.record("a0", true);
+  await telemetry.close();
+  const { consent, metrics } = (await origin.kept())!;
+  assert.deepEqual([consent, !!metrics["a0"]?.slot], [true, true]);
+});
+
 // What cannot be fetched.
 
 test("a module that cannot be fetched is fetched again at the next start, and for no answer", async () => {
@@ -359,23 +524,6 @@ test("a refusal holds though the storage takes only the agreement before it", as
 });
 
 // What was armed.
-
-const TAKERS: ((telemetry: Telemetry) => Promise<unknown>)[] = [
-  (telemetry) => telemetry.forget(),
-  (telemetry) => telemetry.setConsent(false, "a0"),
-  (telemetry) => telemetry.setConsent(false),
-];
-
-/** Let the pages that begin from now on be in a window; return what hides it. */
-function inWindow(): () => void {
-  const target = new EventTarget();
-  Object.assign(globalThis, {
-    document: Object.assign(new EventTarget(), { visibilityState: "visible" }),
-    addEventListener: target.addEventListener.bind(target),
-    removeEventListener: target.removeEventListener.bind(target),
-  });
-  return () => void target.dispatchEvent(new Event("pagehide"));
-}
 
 test("what another page arms again before a choice is written does not leave with that page", async (t) => {
   clock = NOON;

@@ -777,6 +777,8 @@ test("a document that is no registry is refused, and one that was changed by han
   assert.throws(() => start({ registry: {}, endpoint: server.endpoint, key: KEY }), /dither metrics compile/);
   const measured = { ...PLAIN, metrics: PLAIN.metrics.map((metric) => ({ ...metric, measures: "returned" })) };
   assert.throws(() => start({ registry: measured, endpoint: server.endpoint, key: KEY }), /dark measures returned/);
+  const unusual = registryOf([{ name: "constructor" }]);
+  assert.throws(() => start({ registry: unusual, endpoint: server.endpoint, key: KEY }), /named constructor/);
   assert.match(await silentWith({}, { registry: { ...PLAIN, quiet_days: 9 } }), /changed by hand/);
   assert.equal(await silentWith({}, { registry: JSON.parse(JSON.stringify(PLAIN)) }), "");
 });
