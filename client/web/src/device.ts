@@ -886,7 +886,6 @@ export class Device {
       row.classes = [];
     }
     this.drop("forgotten");
-    this.#state.choices = (this.#state.choices ?? 0) + 1; // the moment of answers is over
     delete this.#state.secret;
     delete this.#state.cohort;
     this.#days.beginSilence();

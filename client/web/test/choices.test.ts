@@ -23,6 +23,8 @@ const HIDDEN = registryOf([{ name: "ill", presence: "hidden" }, { name: "dark" }
 const server = await ScriptedServer.listen();
 after(() => server.close());
 
+/** A report leaves at the last moment at which it may. */
+const LATE: Settings["draw"] = (what, n) => (what == "moment" ? BigInt(n) - 1n : systemDraw()(what, n));
 let [clock, storages] = [NOON, 0];
 let origins: Origin[] = [];
 
@@ -310,6 +312,25 @@ test("a choice about one metric, and a yes to what the app had said, lose no ans
   }
 });
 
+test("an answer of before anybody had agreed does not count by another page's yes, though its app had said so", async () => {
+  const origin = new Origin();
+  const storage = new BrowserStorage(origin.name);
+  const peek = storage.peek.bind(storage);
+  const telemetry = origin.page({ storage });
+  await telemetry.status();
+  const other = origin.page({ consent: true });
+  await other.status();
+  await new Promise((later) => setTimeout(later, 1_001)); // it looks for a choice once a second
+  let peeks = 0;
+  storage.peek = async (read) => {
+    if (++peeks == 2) await other.setConsent(true); // after the moment was read, before the choice is looked for
+    return peek(read);
+  };
+  telemetry.record("a0", true);
+  const { counts, waiting } = await telemetry.status();
+  assert.deepEqual([peeks > 2, counts, waiting], [true, { "not-agreed": 1 }, 0]);
+});
+
 test("what waits for modules is lost when the person forgets, however long ago that is", async () => {
   clock = NOON;
   const [origin, modules] = [new Origin(), new Modules()];
@@ -381,10 +402,9 @@ test("nothing leaves between a refusal or forget and its write", async () => {
     const origin = new Origin();
     const storage = new BrowserStorage(origin.name);
     const change = storage.change.bind(storage);
-    const telemetry = origin.page({ consent: true, storage });
-    await telemetry.status();
+    const telemetry = origin.page({ consent: true, storage, draw: LATE });
     telemetry.record("a0", true);
-    await waitUntil(async () => !!(await origin.kept())!.metrics["a0"]?.slot);
+    await telemetry.status();
     let write = () => {};
     const gate = new Promise<void>((writes) => (write = writes));
     const slow = change.bind(storage);
@@ -408,10 +428,13 @@ test("after a kept refusal and a yes that is not, another page's yes counts here
   const storage = new BrowserStorage(origin.name);
   const change = storage.change.bind(storage);
   const telemetry = origin.page({ consent: true, storage });
-  assert.equal(await telemetry.setConsent(false), true);
-  storage.change = () => Promise.reject(new DOMException("full", "QuotaExceededError"));
-  assert.equal(await telemetry.setConsent(true), false);
-  storage.change = change;
+  await telemetry.status();
+  let changes = 0;
+  storage.change = async (step, how) => {
+    if (++changes == 2) throw new DOMException("full", "QuotaExceededError");
+    return change(step, how);
+  };
+  assert.deepEqual(await Promise.all([telemetry.setConsent(false), telemetry.setConsent(true)]), [true, false]);
   await origin.page().setConsent(true);
   assert.equal((await telemetry.status()).silent, "");
 });
@@ -530,7 +553,6 @@ test("what another page arms again before a choice is written does not leave wit
   let left = 0;
   const never: typeof fetch = () => new Promise(() => void left++);
   const route = { url: server.endpoint, key: KEY, simple: true, fetch: never };
-  const draw: Settings["draw"] = (what, n) => (what == "moment" ? BigInt(n) - 1n : systemDraw()(what, n));
   const armed = t.mock.method(Device.prototype, "arm");
   for (const take of TAKERS) {
     const origin = new Origin();
@@ -540,7 +562,7 @@ test("what another page arms again before a choice is written does not leave wit
     await other.status();
     await other.close(); // it still takes choices
     const hide = inWindow();
-    const leader = origin.page({ consent: true, draw, route });
+    const leader = origin.page({ consent: true, draw: LATE, route });
     leader.record("a0", true);
     await waitUntil(async () => !!(await origin.kept())!.uploads[0]?.armed);
     let write = () => {};
