@@ -537,7 +537,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       this.#note("failed");
       return false;
     });
-    this.#moment = undefined; // that of answers before
+    this.#moment = undefined; // the next answer is under this choice
     if (given && whole) void this.#starts(() => this.#then(async () => (await kept) && !this.#closed && this.#speak()));
     await kept;
     if (!this.#speaks) settings.storage.close();
@@ -554,7 +554,6 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** Take back what was before, of a metric or all: from now on in this page, and in all pages when it is written. */
   #takesBack<T>(metric: string | undefined, write: () => Promise<T>): Promise<T> {
     this.#takenBack.set(metric ?? "", (this.#takenBack.get(metric ?? "") ?? 0) + 1);
-    this.#moment = undefined; // that of answers before
     const written = this.#atOnce(write);
     void this.#sender.takeBack(written);
     return written;
