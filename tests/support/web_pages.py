@@ -3,7 +3,7 @@
 import json
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -42,14 +42,21 @@ def compiled(registry: str) -> str:
 
 
 @contextmanager
-def site(directory: Path, reaches: Sequence[str] = ()) -> Iterator[str]:
+def site(directory: Path, reaches: Sequence[str] = (), serves: Callable[[str], bool] = lambda _: True) -> Iterator[str]:
     """Serve a directory at an origin, `http://localhost:PORT`; its pages may load what it has, and reach these origins.
 
-    More may be added to them later: an aggregator is told the site's origin, and so begins after it.
+    More may be added to them later: an aggregator is told the site's origin, and so begins after it. A path that the
+    site does not serve is answered with 503; `serves` may take its time.
     """
 
     class Strict(SimpleHTTPRequestHandler):
         extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".js": "text/javascript"}  # noqa: RUF012
+
+        def do_GET(self) -> None:
+            if serves(self.path):
+                super().do_GET()
+            else:
+                self.send_error(503)
 
         def end_headers(self) -> None:
             policy = f"default-src 'none'; script-src 'self'; img-src data:; connect-src 'self' {' '.join(reaches)}"

@@ -3,7 +3,8 @@
 In pages, workers, service workers and frames; and where a Firefox keeps nothing.
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -124,10 +125,12 @@ class Visited:
 
 
 @contextmanager
-def visiting(page: AnyPage, built: Path, directory: Path, origin: str = "") -> Iterator[Visited]:
+def visiting(
+    page: AnyPage, built: Path, directory: Path, origin: str = "", serves: Callable[[str], bool] = lambda _: True
+) -> Iterator[Visited]:
     """Serve the site, and an aggregator that takes reports from its pages, or from those of another origin alone."""
     reaches: list[str] = []
-    with site(built, reaches) as url, taking(directory, Limits(origins=(origin or url,))) as to:
+    with site(built, reaches, serves) as url, taking(directory, Limits(origins=(origin or url,))) as to:
         reaches.append(to.url)
         yield Visited(page, url, to)
 
@@ -206,6 +209,63 @@ def test_what_was_due_leaves_with_the_page_and_is_counted_once_though_the_next_v
     visited.start()
     assert page.evaluate(DELIVER) == {"waiting": 0, "accepted": 1}
     assert (page.evaluate(STATUS)["spent"], visited.accepted()) == ({"color": 2}, 1)
+
+
+# Modules that hang or fail.
+
+
+def test_a_refusal_and_forget_are_kept_on_a_first_visit_whose_modules_hang(
+    page: AnyPage, built: Path, tmp_path: Path
+) -> None:
+    hangs, comes = threading.Event(), threading.Event()
+
+    def serves(path: str) -> bool:
+        if "/values-" in path:
+            hangs.set()
+            comes.wait(60)
+        return True
+
+    with visiting(page, built, tmp_path, serves=serves) as visited:
+        for choice, silent in (("setConsent(false)", "refused"), ("forget()", "forgotten")):
+            comes.clear()
+            hangs.clear()
+            page.goto(visited.url)
+            given = {"endpoint": visited.to.url, "key": visited.key, "consent": True, "storage": silent}
+            page.evaluate(START, given)
+            page.evaluate("() => telemetry.color.record('red')")
+            wait_until(hangs.is_set, what="the module that hangs")
+            page.evaluate(f"() => telemetry.{choice}")
+            page.goto(visited.url)  # which ends the page before
+            comes.set()
+            page.evaluate(START, given)
+            page.evaluate("() => telemetry.color.record('red')")
+            assert page.evaluate(FLUSH)["sent"] == 0
+            status = page.evaluate(STATUS)
+            assert (status["metrics"]["color"]["silent"], status["spent"]) == (silent, {})
+        assert visited.accepted() == 0
+
+
+def test_a_module_that_failed_is_not_fetched_again_because_of_an_answer(
+    page: AnyPage, built: Path, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def serves(path: str) -> bool:
+        asked.extend([path] if path.endswith(".js") else [])
+        return "/values-" not in path or sum("/values-" in one for one in asked) > 1
+
+    with visiting(page, built, tmp_path, serves=serves) as visited:
+        visited.start()
+        page.evaluate(STATUS)  # resolves when the page has begun
+        before = list(asked)
+        assert sum("/values-" in one for one in before) == 1
+        for _ in range(2):
+            assert page.evaluate(RECORD, ["color", "red"]) == 0
+        assert asked == before
+        status = page.evaluate(STATUS)
+        assert (status["metrics"]["color"]["silent"], status["counts"]) == ("unloaded", {"unloaded": 2})
+        visited.start()  # the next visit fetches it
+        assert page.evaluate(RECORD, ["color", "red"]) == 1
 
 
 # Workers and frames.

@@ -66,6 +66,8 @@ interface Row {
   left?: number;
   agreed?: Terms;
   refused?: boolean;
+  /** How often what the person chose for it has changed. */
+  choices?: number;
 }
 
 /** One group of an upload. */
@@ -107,6 +109,8 @@ export interface State extends KeptDays {
   app?: string;
   /** The person's choice for the whole app. */
   consent?: boolean;
+  /** How often what the person chose for the whole app has changed. */
+  choices?: number;
   agreed?: DeviceTerms;
   secret?: string;
   cohort?: number;
@@ -129,6 +133,22 @@ export function emptyState(): State {
   return { v: 1, metrics: {}, uploads: [], counts: {} };
 }
 
+/** Under what an answer was given: it is taken under the same, or not at all. */
+export interface Moment {
+  /** Whether the person had agreed: by their choice or, where they never chose, by what the app says. */
+  agreed: boolean;
+  secret: string | undefined;
+  choices: number;
+  /** The choices for one metric, by name. */
+  each: Readonly<Record<string, number>>;
+}
+
+/** Return the moment of answers that are given now. `said` is what the app says of consent. */
+export function momentOf({ consent, secret, choices = 0, metrics }: State, said: boolean | undefined): Moment {
+  const each = Object.entries(metrics).flatMap(([name, row]) => (row.choices ? [[name, row.choices]] : []));
+  return { agreed: (consent ?? said) === true, secret, choices, each: Object.fromEntries(each) };
+}
+
 /** Why a metric is silent, in a word of client/device.md. */
 export type Silence =
   | "refused"
@@ -144,6 +164,7 @@ export type Silence =
   | "waiting"
   | "spent"
   | "wrong-key"
+  | "unloaded"
   | "off";
 
 /** Why a metric is silent and until which day, or the next step towards a report. */
@@ -438,10 +459,15 @@ export class Device {
     );
   }
 
-  /** Take a report that was made of an answer; return "", or why it is not taken. The first of a period counts. */
-  record(metric: CompiledMetric, made: Made): Silence | "" {
+  /**
+   * Take a report that was made of an answer; return "", or why it is not taken. The first of a period counts.
+   *
+   * None is taken whose moment is over: the person has chosen otherwise since, or this is another device.
+   */
+  record(metric: CompiledMetric, made: Made, moment?: Moment): Silence | "" {
     const { silent, step } = this.taken(metric);
     if (silent) return silent;
+    if (moment && !this.#lasts(moment, metric.plan.metric)) return "not-agreed";
     if (made.secret != this.#state.secret) return "forgotten"; // everything was, since it was made
     if (made.class !== undefined && this.classFor(metric, made.class) != made.class) return "waiting";
     if (step == "replace") this.#replace(metric, made);
@@ -793,25 +819,51 @@ export class Device {
 
   // The person's choices.
 
+  #lasts({ agreed, secret, choices, each }: Moment, name: string): boolean {
+    const now = momentOf(this.#state, agreed);
+    return agreed && choices == now.choices && each[name] == now.each[name] && (secret ?? now.secret) == now.secret;
+  }
+
   #agreeTerms(): void {
     this.#state.agreed = this.#whole;
     for (const { plan, terms } of this.#registry.metrics) this.#row(plan.metric).agreed = terms;
   }
 
-  /** Keep that the person agrees to the registry's terms, or no longer refuses one metric. */
-  agree(metric?: string): void {
-    if (metric !== undefined) delete this.#row(metric).refused;
+  /** Choose. What that changes, for the app or for a metric, ends the moment of answers; to agree again changes nothing. */
+  #choose(choose: () => void, said?: boolean): void {
+    const state = this.#state;
+    const whole = () => JSON.stringify([state.consent ?? said, state.agreed]);
+    const each = () =>
+      Object.entries(state.metrics).map(([name, { agreed, refused }]) => [name, JSON.stringify([agreed, refused])]);
+    const [before, rows] = [whole(), Object.fromEntries(each())];
+    choose();
+    if (whole() != before) state.choices = (state.choices ?? 0) + 1;
+    else
+      for (const [name, chosen] of each()) {
+        const row = this.#row(name!);
+        if (chosen != (rows[name!] ?? "[null,null]")) row.choices = (row.choices ?? 0) + 1;
+      }
+  }
+
+  /** Keep that the person agrees to the registry's terms, or no longer refuses one metric. `said` is as in `momentOf`. */
+  agree(metric?: string, said?: boolean): void {
+    if (metric !== undefined) this.#choose(() => delete this.#row(metric).refused);
     else {
-      this.#agreeTerms();
-      this.#state.consent = true;
+      this.#choose(() => {
+        this.#agreeTerms();
+        this.#state.consent = true;
+      }, said);
+      this.tryKey();
     }
     this.begin(undefined);
   }
 
   /** Keep that the person refuses, and drop what waits. Charges stay, and so does all that the device knows. */
   refuse(metric?: string): void {
-    if (metric !== undefined) this.#row(metric).refused = true;
-    else this.#state.consent = false;
+    this.#choose(() => {
+      if (metric !== undefined) this.#row(metric).refused = true;
+      else this.#state.consent = false;
+    });
     this.drop("refused", metric);
   }
 

@@ -1,6 +1,7 @@
 /** The entrance: `start()`, and the types of what it returns. Importing it does nothing. */
 
 import { type CompiledRegistry, isWhole, registryIn, withoutWaiting } from "./registry.ts";
+import { load } from "./report.ts";
 import type { Route } from "./sending.ts";
 import { BrowserStorage, MemoryStorage, type Storage } from "./storage.ts";
 import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
@@ -67,6 +68,7 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
     whole: isWhole(registry),
     route,
     storage,
+    load,
     shared: inMemory ? undefined : name,
     consent,
     silent,

@@ -143,6 +143,9 @@ export function registryIn(document: unknown): CompiledRegistry {
   if ((document as CompiledRegistry)?.dither_registry !== 1) {
     throw new TypeError("registry must be what `dither metrics compile` writes, of version 1: the parsed metrics.json");
   }
+  // Objects of JavaScript have it already.
+  if ((document as CompiledRegistry).metrics?.some(({ plan }) => plan?.metric == "constructor"))
+    throw new TypeError("a page cannot have a metric that is named constructor: name it otherwise");
   const measured = (document as CompiledRegistry).metrics?.find((metric) => metric.measures);
   if (measured) {
     throw new TypeError(`${measured.plan.metric} measures ${measured.measures}, which a page cannot: leave it out`);

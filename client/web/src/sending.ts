@@ -68,6 +68,9 @@ export class Sender {
   #waitsForLead: AbortController | undefined;
   #channel: BroadcastChannel | undefined;
   #armed: Armed = {};
+  /** How often the person took back what was armed, and how many of these are not written yet. */
+  #takenBack = 0;
+  #held = 0;
   #arming: ReturnType<typeof setTimeout> | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #turn: Promise<unknown> = Promise.resolve();
@@ -90,7 +93,7 @@ export class Sender {
     else {
       this.#channel = new BroadcastChannel(shared);
       this.#channel.onmessage = ({ data }) => {
-        if (data == TAKEN_BACK) this.#armed = {};
+        if (data == TAKEN_BACK) this.#disarm(false);
         if (this.#leads) this.soon();
       };
       await new Promise<void>((known) => {
@@ -184,22 +187,33 @@ export class Sender {
 
   /** Arm what is due. An armed upload may leave with the page until the transaction makes another one of it. */
   async #arm(): Promise<void> {
-    if (!this.#leads) return;
+    if (!this.#leads || this.#held) return;
     const arming = (device: Device): Armed => {
-      if (!this.#leads) return {}; // the page went away meanwhile, with what was armed
+      if (!this.#leads || this.#held) return {}; // the page went away meanwhile, with what was armed, or it is taken back
       const armed = device.arm(this.#armed);
       if (armed.upload?.id != this.#armed.upload?.id) this.#armed = {};
       return armed;
     };
+    const takenBack = this.#takenBack;
     const armed = await this.#it.step(arming, true);
-    if (this.#leads) this.#armed = armed;
+    if (this.#leads && takenBack == this.#takenBack) this.#armed = armed;
   }
 
-  /** Let nothing leave that was armed, here or by another page: the person takes it back. */
-  takeBack(): void {
+  /** Let nothing leave that was armed, here or by another page, until it is written that the person takes it back. */
+  async takeBack(written: Promise<unknown>): Promise<void> {
+    this.#held++;
+    this.#disarm(true);
+    await written.catch(() => {});
+    this.#held--;
+    this.#disarm(true); // another page may have armed it meanwhile
+    this.soon();
+  }
+
+  #disarm(tell: boolean): void {
     this.#armed = {};
+    this.#takenBack++;
     const { shared } = this.#it;
-    if (shared === undefined) return;
+    if (!tell || shared === undefined) return;
     const channel = this.#channel ?? new BroadcastChannel(shared);
     channel.postMessage(TAKEN_BACK);
     if (channel != this.#channel) channel.close();

@@ -5,7 +5,7 @@ import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
 
 /** Whether a metric takes an answer now. */
 export interface MetricStatus {
-  /** Why it does not, in a word of client/device.md, such as "answered"; "" if it does. */
+  /** Why it does not, in a word of client/device.md such as "answered", or "unloaded"; "" if it does. */
   silent: Silence | "";
   /** The first UTC day on which that may be over, as YYYY-MM-DD; undefined if it is not over by itself. */
   until: string | undefined;
@@ -41,18 +41,22 @@ export interface Told {
   word: Silence;
   /** Answers that were not taken in this page, by reason. */
   noted: Readonly<Record<string, number>>;
+  /** The metrics whose modules are here. */
+  loaded: ReadonlySet<CompiledMetric>;
   development: boolean;
 }
 
 /** Return the status of a device, or of none where nothing was ever kept. */
 export function statusOf(registry: CompiledRegistry, told: Told, device?: Device, state?: State): Status {
-  const { silent, word, noted, development } = told;
+  const { silent, word, noted, loaded, development } = told;
   const rows = Object.entries(state?.metrics ?? {});
   const counts = { ...noted };
   for (const [reason, count] of Object.entries(state?.counts ?? {})) counts[reason] = count + (counts[reason] ?? 0);
   const asks = device && state?.agreed ? device.asks() : {};
-  const decide = (metric: CompiledMetric): Decision =>
-    device && !silent ? device.nothingLeaves(metric) : { silent: word };
+  const decide = (metric: CompiledMetric): Decision => {
+    const decision = device && !silent ? device.nothingLeaves(metric) : { silent: word };
+    return !loaded.has(metric) && ["", "unopened"].includes(decision.silent) ? { silent: "unloaded" } : decision;
+  };
   const [next, heldUntil] = device?.next ?? [0, 0];
   return {
     silent,

@@ -72,19 +72,20 @@ export class BrowserStorage implements Storage {
     this.#name = name;
   }
 
-  async peek<T>(read: (state: State) => T): Promise<T | undefined> {
-    const database = await this.#open(false);
-    return database && this.#run(database, "readonly", (state, kept) => (kept ? read(state) : undefined));
+  peek<T>(read: (state: State) => T): Promise<T | undefined> {
+    const peeked = (state: State, kept: boolean) => (kept ? read(state) : undefined);
+    return this.#open(false, (database) => database && this.#run(database, "readonly", peeked));
   }
 
   async change<T>(change: (state: State) => T, { strict, create }: Writing = {}): Promise<T> {
-    const database = await this.#open(create ?? false);
-    if (!database) throw new Gone();
     const guarded = (state: State, kept: boolean) => {
       if (!kept && !create) throw new Gone();
       return change(state);
     };
-    return this.#run(database, "readwrite", guarded, strict);
+    return this.#open(create ?? false, (database) => {
+      if (!database) throw new Gone();
+      return this.#run(database, "readwrite", guarded, strict);
+    });
   }
 
   close(): void {
@@ -93,15 +94,18 @@ export class BrowserStorage implements Storage {
     database?.then((open) => open?.close()).catch(() => {});
   }
 
-  async #open(create: boolean): Promise<IDBDatabase | undefined> {
-    const opening = (this.#database ??= this.#request(create));
-    const database = await opening.catch((error: unknown) => {
-      if (this.#database == opening) this.#database = undefined; // it is tried again
-      throw error;
-    });
-    if (database) return database;
-    if (this.#database == opening) this.#database = undefined;
-    return create ? this.#open(create) : undefined;
+  /** Use the database at once when it is open: it may be closed a moment later. */
+  async #open<T>(create: boolean, use: (database: IDBDatabase | undefined) => T): Promise<Awaited<T>> {
+    for (;;) {
+      const opening = (this.#database ??= this.#request(create));
+      const database = await opening.catch((error: unknown) => {
+        if (this.#database == opening) this.#database = undefined; // it is tried again
+        throw error;
+      });
+      if (this.#database != opening) continue; // it was let go of meanwhile
+      if (!database) this.#database = undefined;
+      if (database || !create) return await use(database);
+    }
   }
 
   /** Open the database. Without `create`, one that is not there is not made. */

@@ -3,9 +3,10 @@
 import { systemCoins } from "./coins.ts";
 import type * as Consent from "./consent.ts";
 import type { Draw } from "./days.ts";
-import { bodyOf, Device, type Ground, isHidden, type Look, type Made, type Silence, type State } from "./device.ts";
+import { bodyOf, Device, emptyState, isHidden, momentOf } from "./device.ts";
+import type { Ground, Look, Made, Moment, Silence, State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry, TermsSentence } from "./registry.ts";
-import { classOf, drawCell, load, makeReport, NOTHING, reportOfClass } from "./report.ts";
+import { classOf, drawCell, makeReport, NOTHING, reportOfClass } from "./report.ts";
 import { describe, type FlushResult, type Route, Sender, timeout } from "./sending.ts";
 import type { Status } from "./status.ts";
 import { Gone, type Storage } from "./storage.ts";
@@ -25,6 +26,13 @@ export type Answers = object;
 export interface Handle<A> {
   /** Randomize the answer and keep the report to send. Returns at once and never throws. */
   record(answer: A): void;
+}
+
+/** What an answer was given with, which is compared when it is taken. */
+interface Given {
+  /** Undefined where nothing can be taken. */
+  moment: Promise<Moment> | undefined;
+  takenBack: number;
 }
 
 /** A handle for each metric. */
@@ -50,6 +58,8 @@ export interface Settings {
   whole?: Promise<boolean>;
   route: Route;
   storage: Storage;
+  /** Fetch what makes a metric's reports: `load` of report.ts. */
+  load: (metric: CompiledMetric) => Promise<void>;
   /** The name that pages share; undefined in memory. */
   shared: string | undefined;
   consent: boolean | undefined;
@@ -76,20 +86,33 @@ export function systemDraw(): Draw {
 export class Telemetry<M extends Answers = Record<string, unknown>> {
   readonly #settings: Settings;
   readonly #metrics: ReadonlyMap<string, CompiledMetric>;
+  /** The metrics whose modules are here. Others are silent: a fetch because of an answer would show that there is one. */
+  readonly #loaded = new Set<CompiledMetric>();
   #consent: typeof Consent | undefined;
   readonly #coins = systemCoins();
   readonly #sender: Sender;
   readonly #noted: Record<string, number> = {};
   readonly #unknown = new Set<string>();
   readonly #listeners: [EventTarget, string, (event: Event) => void][] = [];
+  /** Answers and what needs modules, one after the other. */
   #queue: Promise<unknown>;
-  #queued = 0;
+  /** Choices and the moments of answers, one after the other: what needs the storage alone. */
+  #choosing: Promise<unknown> = Promise.resolve();
+  readonly #queued = new Map<CompiledMetric, number>();
+  /** The moment that is being read, for all answers that come meanwhile. */
+  #moment: Promise<Moment> | undefined;
+  /** How often the person took back in this page what was before, by metric, and all by "". */
+  readonly #takenBack = new Map<string, number>();
+  /** How many things are under way after which the page may speak. */
+  #starting = 0;
   #speaks = false;
   /** No answer is taken any more; those before are still being kept. */
   #closing = false;
   #closed = false;
-  /** A refusal that the storage did not take: it holds in this page. */
-  #refused = false;
+  /** How often the person chose in this page, for the whole app. */
+  #chosen = 0;
+  /** The number of a refusal that the storage has not taken, which holds in this page; 0 if there is none. */
+  #unkept = 0;
   #fault = "";
   #caughtUp = -Infinity;
 
@@ -109,7 +132,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       look: () => this.look(),
       step: (step, strict) => this.#step(step, strict),
     });
-    this.#queue = this.#begin().catch((error: unknown) => this.#fail(error));
+    this.#queue = this.#starts(() => this.#begin()).catch((error: unknown) => this.#fail(error));
     this.#listen();
   }
 
@@ -117,14 +140,16 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   async #begin(): Promise<void> {
     const { storage, consent } = this.#settings;
-    const whole = await this.#settings.whole?.catch(() => false);
-    if (whole === false) this.#turnOff("registry was damaged or changed by hand: compile metrics.toml again");
-    if (this.#settings.silent) {
+    const agreed = await this.#atOnce(async () => {
+      const whole = await this.#settings.whole?.catch(() => false);
+      if (whole === false) this.#turnOff("registry was damaged or changed by hand: compile metrics.toml again");
+      if (!this.#settings.silent) return this.#agreed();
       // No look comes: until the next start nothing else would hide which periods were answered.
       await this.#step((device) => device.endPeriods()).catch(() => {});
-      return;
-    }
-    await this.#catchUp();
+      return false;
+    });
+    if (agreed) await this.#speak();
+    if (this.#settings.silent) return;
     if (consent === false && !this.#speaks) await this.#step((device) => device.drop("refused"), true).catch(() => {});
     if (!this.#speaks) storage.close();
   }
@@ -135,37 +160,58 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     this.#settings.warn(`telemetry is off: ${why}`);
   }
 
-  /** Speak, if the person has agreed: in this page, in another one or, where they never chose, to the app. */
+  /** Speak, if the person has agreed meanwhile. */
   async #catchUp(every = 0): Promise<void> {
-    const { settings, now } = { settings: this.#settings, now: performance.now() };
-    if (this.#speaks || this.#closed || this.#refused || settings.silent || now < this.#caughtUp + every) return;
-    this.#caughtUp = now;
-    const kept = await settings.storage.peek(({ app, consent }) => ({ app, consent }));
-    const { app } = settings.registry;
-    if (kept?.app !== undefined && kept.app != app) throw new Error(`the storage belongs to the app ${kept.app}`);
-    this.#fault = "";
-    if ((kept?.consent ?? settings.consent) === true) await this.#speak();
+    const now = performance.now();
+    if (this.#speaks || this.#closed || this.#unkept || this.#settings.silent || now < this.#caughtUp + every) return;
+    await this.#starts(async () => {
+      if (await this.#atOnce(() => this.#agreed())) await this.#speak();
+    });
   }
 
+  /** Do something after which the page may speak: answers that come meanwhile wait for it. */
+  async #starts<T>(action: () => Promise<T>): Promise<T> {
+    this.#starting++;
+    return action().finally(() => this.#starting--);
+  }
+
+  /** Return whether the person has agreed: in this page, in another one or, where they never chose, to the app. */
+  async #agreed(): Promise<boolean> {
+    const { storage, registry, consent } = this.#settings;
+    this.#caughtUp = performance.now();
+    const kept = await storage.peek((state) => ({ app: state.app, consent: state.consent }));
+    if (kept?.app !== undefined && kept.app != registry.app)
+      throw new Error(`the storage belongs to the app ${kept.app}`);
+    this.#fault = "";
+    if ((kept?.consent ?? consent) !== true) return false;
+    const begin = (device: Device) => {
+      device.begin(consent);
+      device.tryKey();
+    };
+    await this.#step(begin, true, true);
+    return true;
+  }
+
+  /** Fetch what the registry's metrics need, and begin to look and to send. */
   async #speak(): Promise<void> {
-    const { registry, consent, persist } = this.#settings;
-    await this.#step(
-      (device) => {
-        device.begin(consent);
-        device.tryKey();
-      },
-      true,
-      true,
-    );
+    const { registry, storage, consent, persist } = this.#settings;
     if ((await this.#peek((device) => device.otherTerms))?.length) this.#consent = await import("./consent.ts");
-    // Before any answer: nothing that is fetched depends on one.
-    for (const parts of await Promise.allSettled(registry.metrics.map(load)))
-      if (parts.status == "rejected") this.#settings.warn(`a metric cannot be recorded: ${messageOf(parts.reason)}`);
-    this.#speaks = !this.#closed && !this.#refused;
+    await Promise.all(registry.metrics.map((metric) => this.#load(metric)));
+    // The modules may have taken long, and a choice waits for none of them.
+    const kept = await storage.peek((state) => state.consent ?? consent);
+    this.#speaks = kept === true && !this.#closed && !this.#unkept;
     if (!this.#speaks) return;
     await this.#sender.start();
     await this.look();
     if (persist) globalThis.navigator?.storage?.persist?.().catch(() => {});
+  }
+
+  async #load(metric: CompiledMetric): Promise<void> {
+    if (this.#loaded.has(metric)) return;
+    await this.#settings.load(metric).then(
+      () => this.#loaded.add(metric),
+      (error: unknown) => this.#settings.warn(`a metric cannot be recorded: ${messageOf(error)}`),
+    );
   }
 
   /** Take a step of the device in one transaction. */
@@ -222,7 +268,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     this.#closing = true;
     for (const [target, type, listener] of this.#listeners) target.removeEventListener(type, listener);
     this.#sender.stop();
-    await this.#queue;
+    await this.settled();
     this.#closed = true;
     this.#silence();
     this.#settings.storage.close();
@@ -237,8 +283,16 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     return turn;
   }
 
+  /** Do what needs the storage alone: it waits for no module. */
+  #atOnce<T>(action: () => Promise<T>): Promise<T> {
+    const turn = this.#choosing.then(action);
+    this.#choosing = turn.catch(() => {});
+    return turn;
+  }
+
   /** Resolve when all answers that were recorded so far are kept, or why not is known. */
   protected async settled(): Promise<void> {
+    await this.#choosing;
     await this.#queue;
   }
 
@@ -262,21 +316,23 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     }
     try {
       if (this.#closing || this.#settings.silent) return;
-      else if (this.#queued >= QUEUE_MAX) this.#note("failed");
-      else {
-        const copy = copyOf(answer); // the app may go on to change what it gave
-        this.#queued++;
-        void this.#then(() => this.#record(metric, copy)).finally(() => this.#queued--);
-      }
+      const queued = this.#queued.get(metric) ?? 0;
+      if (queued >= QUEUE_MAX) throw new Error("the storage takes too long");
+      const copy = copyOf(answer); // the app may go on to change what it gave
+      this.#queued.set(metric, queued + 1);
+      const given = { moment: this.#hears(metric) ? this.#read() : undefined, takenBack: this.#backs(name) };
+      void this.#then(() => this.#record(metric, copy, given)).finally(() =>
+        this.#queued.set(metric, this.#queued.get(metric)! - 1),
+      );
     } catch {
       if (!isHidden(metric)) this.#note("failed");
     }
   }
 
   /** Record an answer. Of a hidden metric nothing is counted, and telemetry does not begin because of it. */
-  async #record(metric: CompiledMetric, answer: unknown): Promise<void> {
+  async #record(metric: CompiledMetric, answer: unknown, given: Given): Promise<void> {
     const hidden = isHidden(metric);
-    const silent = await this.#take(metric, answer).catch((error: unknown): string => {
+    const silent = await this.#take(metric, answer, given).catch((error: unknown): string => {
       if (error instanceof Gone) return "not-agreed";
       return "failed";
     });
@@ -286,14 +342,42 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     else this.#sender.soon();
   }
 
-  async #take(metric: CompiledMetric, answer: unknown): Promise<string> {
+  /** Tell whether an answer may be taken at all: one that cannot begin telemetry asks the storage for nothing. */
+  #hears(metric: CompiledMetric): boolean {
+    const asks = !isHidden(metric) && performance.now() >= this.#caughtUp + CATCH_UP_EVERY_MS;
+    return this.#speaks || this.#starting > 0 || asks;
+  }
+
+  /** Read the moment, in turn with the choices of this page: an answer counts under what it was given under, or not. */
+  #read(): Promise<Moment> {
+    const { storage, consent } = this.#settings;
+    const reading = (this.#moment ??= this.#atOnce(async () => {
+      try {
+        return (await storage.peek((state) => momentOf(state, consent))) ?? momentOf(emptyState(), consent);
+      } finally {
+        if (this.#moment == reading) this.#moment = undefined;
+      }
+    }));
+    return reading;
+  }
+
+  #backs(metric: string): number {
+    return (this.#takenBack.get("") ?? 0) + (this.#takenBack.get(metric) ?? 0);
+  }
+
+  async #take(metric: CompiledMetric, answer: unknown, { moment: reading, takenBack }: Given): Promise<string> {
+    const moment = await reading;
+    if (!moment) return "not-agreed";
     if (!this.#speaks && !isHidden(metric)) await this.#catchUp(CATCH_UP_EVERY_MS);
     if (!this.#speaks) return "not-agreed";
     const ground = await this.#peek((device) => device.ground(metric));
     if (!ground) throw new Gone();
     if (typeof ground == "string") return ground;
+    if (!this.#loaded.has(metric)) return "unloaded";
     const made = await this.#make(metric, answer, ground);
-    return this.#step((device) => device.record(metric, made), true); // strict: it may charge what was in the slot
+    const take = (device: Device) =>
+      takenBack == this.#backs(metric.plan.metric) ? device.record(metric, made, moment) : "not-agreed";
+    return this.#step(take, true); // strict: it may charge what was in the slot
   }
 
   /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
@@ -311,6 +395,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   protected async look(): Promise<Look> {
     const nothings = new Map<CompiledMetric, Made>();
     for (const [metric, ground] of (await this.#peek((device) => device.unopened())) ?? []) {
+      if (!this.#loaded.has(metric)) continue;
       await this.#make(metric, NOTHING, ground).then(
         (made) => nothings.set(metric, made),
         () => {},
@@ -326,9 +411,10 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
    */
   async flush(seconds = 10): Promise<FlushResult> {
     const within = Math.min(Math.max(Number(seconds) || 0, 0), 3_600) * 1_000;
+    const begun = this.#then(() => this.#choosing.then(() => this.#catchUp())).then(() => this.#whySilent());
     const detail = await this.#waitFor(
       within,
-      this.#then(() => this.#catchUp()).then(() => this.#whySilent()),
+      begun.catch((error: unknown) => this.#fail(error) ?? this.#fault),
     );
     if (detail !== "") return { sent: 0, waiting: 0, detail: detail ?? "no answer yet" };
     const failed = (error: unknown): FlushResult => ({ sent: 0, waiting: 0, detail: describe(error) });
@@ -356,7 +442,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if (this.#settings.silent) return this.#settings.silent;
     if (this.#closed) return CLOSED;
     if (this.#fault) return this.#fault;
-    const choice = this.#refused ? false : ((await this.#peek((_, state) => state.consent)) ?? this.#settings.consent);
+    const choice = this.#unkept ? false : ((await this.#peek((_, state) => state.consent)) ?? this.#settings.consent);
     if (choice === false) return REFUSED;
     return this.#speaks ? "" : NOT_ASKED;
   }
@@ -374,7 +460,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     const [{ statusOf }, consent] = modules;
     this.#consent = consent;
     const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] as Silence | undefined;
-    const told = { silent, word: word ?? "off", noted: this.#noted, development } as const;
+    const told = { silent, word: word ?? "off", noted: this.#noted, loaded: this.#loaded, development } as const;
     const seen = off
       ? undefined
       : await this.#peek((device, state) => statusOf(registry, told, device, state)).catch(() => undefined);
@@ -434,29 +520,43 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       settings.warn("setConsent takes true or false, and the name of a metric or none: nothing has changed");
       return false;
     }
-    if (!given) {
-      this.#sender.takeBack();
-      if (metric === undefined) {
-        this.#refused = true;
-        this.#silence();
-      }
+    const whole = metric === undefined;
+    const chosen = whole ? ++this.#chosen : 0;
+    if (!given && whole) {
+      this.#unkept = chosen;
+      this.#silence();
     }
-    const kept = await this.#then(async () => {
+    const choose = async () => {
       if (given && settings.silent) return false;
-      await this.#step((device) => (given ? device.agree(metric) : device.refuse(metric)), true, true);
-      if (metric === undefined) this.#refused = false;
+      await this.#step((device) => (given ? device.agree(metric, settings.consent) : device.refuse(metric)), true, true);
+      if (whole && (given ? chosen > this.#unkept : chosen == this.#unkept)) this.#unkept = 0;
       this.#fault = "";
-      if (given && metric === undefined && !this.#closed) await this.#speak();
       return true;
+    };
+    const kept = (given ? this.#atOnce(choose) : this.#takesBack(metric, choose)).catch(() => {
+      this.#note("failed");
+      return false;
     });
+    this.#moment = undefined; // the next answer is under this choice
+    if (given && whole) void this.#starts(() => this.#then(async () => (await kept) && !this.#closed && this.#speak()));
+    await kept;
     if (!this.#speaks) settings.storage.close();
-    return kept ?? false;
+    return kept;
   }
 
   /** Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days. */
   async forget(): Promise<void> {
-    this.#sender.takeBack();
-    await this.#then(() => this.#step((device) => device.forget(), true));
+    await this.#takesBack(undefined, () => this.#step((device) => device.forget(), true)).catch((error: unknown) => {
+      if (!(error instanceof Gone)) this.#note("failed");
+    });
+  }
+
+  /** Take back what was before, of a metric or all: from now on in this page, and in all pages when it is written. */
+  #takesBack<T>(metric: string | undefined, write: () => Promise<T>): Promise<T> {
+    this.#takenBack.set(metric ?? "", (this.#takenBack.get(metric ?? "") ?? 0) + 1);
+    const written = this.#atOnce(write);
+    void this.#sender.takeBack(written);
+    return written;
   }
 }
 

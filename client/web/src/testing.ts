@@ -2,6 +2,7 @@
 
 import { registryIn, withoutWaiting } from "./registry.ts";
 import { DAY_MS } from "./days.ts";
+import { load } from "./report.ts";
 import { MemoryStorage } from "./storage.ts";
 import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
 
@@ -30,6 +31,7 @@ export class TelemetryForTests<M extends Answers = Record<string, unknown>> exte
         fetch: () => Promise.reject(new Error("the network is refused in tests")),
       },
       storage: new MemoryStorage(),
+      load,
       shared: undefined,
       consent,
       silent: "",

@@ -523,7 +523,7 @@ test("a consent of the app's agrees once, at the first start", () => {
 test("a refusal before anything was agreed keeps nothing but itself", () => {
   const bench = new Bench(registryOf([{}]), false);
   bench.do((device) => device.refuse());
-  assert.deepEqual(bench.state, { v: 1, metrics: {}, uploads: [], counts: {}, consent: false });
+  assert.deepEqual(bench.state, { v: 1, metrics: {}, uploads: [], counts: {}, consent: false, choices: 1 });
 });
 
 test("to forget erases all but what was spent, and is silent for thirty days", () => {
