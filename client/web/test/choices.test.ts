@@ -247,12 +247,17 @@ async function holds(visit: Visit, events: readonly Event[], how: How) {
 const evenly: How = { inTurn: false, step: () => 1, slow: false };
 
 test("in any order of three that differ, the later choice counts, and no answer of before it", async () => {
+  let [order, orders] = [0, 0];
   for (const visit of Object.keys(VISITS) as Visit[])
     for (const first of EVENTS)
       for (const second of EVENTS)
-        for (const third of EVENTS)
-          if (new Set([first, second, third]).size == 3 && [first, second, third].includes("record"))
-            await holds(visit, [first, second, third], evenly);
+        for (const third of EVENTS) {
+          if (new Set([first, second, third]).size < 3 || ![first, second, third].includes("record")) continue;
+          if (order++ % 3 && !process.env["SOAK_TESTS"]) continue; // all are a soak's
+          orders++;
+          await holds(visit, [first, second, third], evenly);
+        }
+  assert.ok(orders >= 180);
 });
 
 test("in any longer order, at once or in turn, with a clock that jumps and writes that take long", async () => {
