@@ -199,7 +199,7 @@ export class Sender {
     if (this.#leads && takenBack == this.#takenBack) this.#armed = armed;
   }
 
-  /** Let nothing leave that was armed, here or by another page, until it is written that the person takes it back. */
+  /** Let nothing leave from this page until it is written that the person takes it back; others drop what they armed. */
   async takeBack(written: Promise<unknown>): Promise<void> {
     this.#held++;
     this.#disarm(true);
@@ -214,9 +214,13 @@ export class Sender {
     this.#takenBack++;
     const { shared } = this.#it;
     if (!tell || shared === undefined) return;
-    const channel = this.#channel ?? new BroadcastChannel(shared);
-    channel.postMessage(TAKEN_BACK);
-    if (channel != this.#channel) channel.close();
+    try {
+      const channel = this.#channel ?? new BroadcastChannel(shared);
+      channel.postMessage(TAKEN_BACK);
+      if (channel != this.#channel) channel.close();
+    } catch {
+      // A browser that has or allows no channels: no page of it sends.
+    }
   }
 
   // Sending.
@@ -310,8 +314,13 @@ export class Sender {
         this.#detail ||= await this.#it.step((device) => device.outcome);
         return;
       }
+      const takenBack = this.#takenBack;
       await this.#arm();
       const step = await this.#send();
+      if (!step && (this.#held || takenBack != this.#takenBack)) {
+        await new Promise((resolve) => timeout(() => resolve(0), 50)); // the rest leaves when that is written
+        continue;
+      }
       if (!step || step == "stopped" || step == "kept") return;
     }
   }

@@ -321,9 +321,12 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       const copy = copyOf(answer); // the app may go on to change what it gave
       this.#queued.set(metric, queued + 1);
       const given = { moment: this.#hears(metric) ? this.#read() : undefined, takenBack: this.#backs(name) };
-      void this.#then(() => this.#record(metric, copy, given)).finally(() =>
-        this.#queued.set(metric, this.#queued.get(metric)! - 1),
-      );
+      const take = () => this.#then(() => this.#record(metric, copy, given));
+      const asks = given.moment && !this.#speaks && !isHidden(metric); // the page may speak because of it
+      void (asks ? this.#starts(take) : take()).finally(() => {
+        this.#queued.set(metric, this.#queued.get(metric)! - 1);
+        if (!this.#speaks && !this.#starting) this.#settings.storage.close();
+      });
     } catch {
       if (!isHidden(metric)) this.#note("failed");
     }
@@ -441,7 +444,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   async #whySilent(): Promise<string> {
     if (this.#settings.silent) return this.#settings.silent;
     if (this.#closed) return CLOSED;
-    if (this.#fault) return this.#fault;
+    if (this.#fault && !this.#speaks) return this.#fault;
     const choice = this.#unkept ? false : ((await this.#peek((_, state) => state.consent)) ?? this.#settings.consent);
     if (choice === false) return REFUSED;
     return this.#speaks ? "" : NOT_ASKED;
@@ -450,7 +453,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** Return what this device has done, why each metric is silent if it is, and what became of sending. */
   async status(): Promise<Status> {
     const { registry, silent: off, storage, development } = this.#settings;
-    await this.#then(() => this.#catchUp().catch((error: unknown) => this.#fail(error)));
+    await this.#then(() => this.#choosing.then(() => this.#catchUp()).catch((error: unknown) => this.#fail(error)));
     const silent = await this.#whySilent().catch((error: unknown) => {
       this.#fail(error);
       return this.#fault;
@@ -488,7 +491,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** Return the upload that is sent next and what it costs, without building or charging it. */
   async preview(): Promise<Preview> {
-    await this.#queue;
+    await this.settled();
     const { simple, key } = this.#settings.route;
     const upload = this.#speaks ? await this.#peek((device) => device.arm().upload).catch(() => undefined) : undefined;
     if (!upload) return { body: "", cost: {} };
@@ -544,11 +547,21 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     return kept;
   }
 
-  /** Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days. */
-  async forget(): Promise<void> {
-    await this.#takesBack(undefined, () => this.#step((device) => device.forget(), true)).catch((error: unknown) => {
-      if (!(error instanceof Gone)) this.#note("failed");
-    });
+  /**
+   * Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days.
+   *
+   * Resolve to whether nothing of them is left.
+   */
+  async forget(): Promise<boolean> {
+    const forgotten = this.#takesBack(undefined, () => this.#step((device) => device.forget(), true));
+    return forgotten.then(
+      () => true,
+      (error: unknown) => {
+        if (error instanceof Gone) return true; // nothing was ever kept
+        this.#note("failed");
+        return false;
+      },
+    );
   }
 
   /** Take back what was before, of a metric or all: from now on in this page, and in all pages when it is written. */

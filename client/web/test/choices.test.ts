@@ -429,6 +429,89 @@ test("nothing leaves between a refusal or forget and its write", async () => {
   }
 });
 
+test("a flush goes on with the rest while a metric is refused, and looks know of choices before them", async () => {
+  clock = NOON;
+  server.requests.length = 0;
+  const origin = new Origin();
+  const storage = new SlowStorage(origin.name);
+  const telemetry = origin.page({ consent: true, storage, draw: LATE });
+  telemetry.record("a0", true);
+  telemetry.record("a1", true);
+  await telemetry.status();
+  void telemetry.setConsent(true, "a2");
+  void telemetry.setConsent(false, "a0");
+  assert.deepEqual((await telemetry.preview()).cost, { a1: 1 });
+  const { arm } = Device.prototype;
+  let refused: Promise<boolean> | undefined;
+  Device.prototype.arm = function (known) {
+    refused ??= telemetry.setConsent(false, "a3"); // while the flush arms
+    return Reflect.apply(arm, this, [known]);
+  };
+  const { waiting, detail } = await telemetry.flush(5).finally(() => (Device.prototype.arm = arm));
+  assert.deepEqual([await refused, waiting, detail], [true, 0, ""]);
+  assert.deepEqual(server.requests.flatMap(({ groups }) => groups.map(({ metric }) => metric)), ["a1"]);
+  void telemetry.setConsent(false, "a4");
+  assert.deepEqual((await telemetry.status()).refused, ["a0", "a3", "a4"]);
+});
+
+test("an answer on a page that is silent leaves no connection open", async (t) => {
+  const origin = new Origin();
+  await origin.page().setConsent(false);
+  await origin.end();
+  const storage = new BrowserStorage(origin.name);
+  const telemetry = origin.page({ storage });
+  telemetry.record("a0", true);
+  await new Promise((later) => setTimeout(later, 50));
+  const opened = t.mock.method(indexedDB, "open");
+  await storage.peek(() => {});
+  assert.equal(opened.mock.callCount(), 1);
+});
+
+test("a read that fails once makes a page that speaks neither deaf nor a liar", async () => {
+  clock = NOON;
+  const storage = new BrowserStorage("dither:reads");
+  const origin = new Origin();
+  const telemetry = origin.page({ consent: true, storage });
+  await telemetry.status();
+  const peek = storage.peek.bind(storage);
+  storage.peek = () => Promise.reject(new DOMException("read", "AbortError"));
+  assert.match((await telemetry.flush()).detail, /cannot be used now: read/);
+  storage.peek = peek;
+  telemetry.record("a0", true);
+  assert.deepEqual([(await telemetry.flush()).detail, (await telemetry.status()).silent], ["", ""]);
+});
+
+test("a hidden answer beside a public one that begins telemetry is taken, too", async () => {
+  clock = NOON;
+  const origin = new Origin();
+  const both = registryOf([{ name: "ill", presence: "hidden" }, { name: "dark" }]);
+  const telemetry = origin.page({ registry: both });
+  await telemetry.status();
+  await origin.page({ registry: both }).setConsent(true);
+  await new Promise((later) => setTimeout(later, 1_001)); // it looks for a choice once a second
+  telemetry.record("dark", true);
+  telemetry.record("ill", true);
+  await telemetry.status();
+  const { metrics } = (await origin.kept())!;
+  assert.deepEqual([!!metrics["dark"]?.slot, metrics["ill"]?.slot?.open], [true, false]);
+});
+
+test("to refuse and to forget need no channel between pages, and say whether they were kept", async () => {
+  const { BroadcastChannel } = globalThis;
+  const origin = new Origin();
+  const storage = new BrowserStorage(origin.name);
+  const telemetry = origin.page({ silent: "this browser keeps nothing for the page", storage });
+  await telemetry.status();
+  Reflect.deleteProperty(globalThis, "BroadcastChannel");
+  try {
+    assert.deepEqual([await telemetry.forget(), await telemetry.setConsent(false), await telemetry.forget()], [true, true, true]);
+    storage.change = () => Promise.reject(new DOMException("full", "QuotaExceededError"));
+    assert.deepEqual([await telemetry.forget(), await telemetry.setConsent(false)], [false, false]);
+  } finally {
+    Object.assign(globalThis, { BroadcastChannel });
+  }
+});
+
 test("after a kept refusal and a yes that is not, another page's yes counts here, too", async () => {
   const origin = new Origin();
   const storage = new BrowserStorage(origin.name);
