@@ -531,7 +531,12 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     }
     const choose = async () => {
       if (given && settings.silent) return false;
-      await this.#step((device) => (given ? device.agree(metric, settings.consent) : device.refuse(metric)), true, true);
+      const step = (device: Device) => {
+        // With a yes, a refusal before it that the storage did not take: what was kept then does not leave.
+        if (!given || (whole && this.#unkept && this.#unkept < chosen)) device.refuse(metric);
+        if (given) device.agree(metric, settings.consent);
+      };
+      await this.#step(step, true, true);
       if (whole && (given ? chosen > this.#unkept : chosen == this.#unkept)) this.#unkept = 0;
       this.#fault = "";
       return true;
