@@ -829,7 +829,7 @@ export class Device {
     for (const { plan, terms } of this.#registry.metrics) this.#row(plan.metric).agreed = terms;
   }
 
-  /** Choose. What that changes, for the app or for a metric, ends the moment of answers; to agree again changes nothing. */
+  /** Choose. A change, for the app or for a metric, ends the moment of answers. Agreeing again is none. */
   #choose(choose: () => void, said?: boolean): void {
     const state = this.#state;
     const whole = () => JSON.stringify([state.consent ?? said, state.agreed]);
