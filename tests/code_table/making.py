@@ -148,9 +148,8 @@ def count(alphabet: str, texts: Sequence[tuple[str, float]]) -> dict[str, Any]:
     groups = groups_of(alphabet, texts)
     pieces = sorted(pieces_of(alphabet, texts), key=lambda piece: (-len(piece), piece))
     symbols = len(groups) + len(pieces)
-    any_code = bytes(
-        lengths(np.full(symbols + 2, 1 / (symbols + 2)))
-    )  # what a table needs that is only read by symbols
+    # A table needs codes, also one that only parts texts into its symbols.
+    any_code = bytes(lengths(np.full(symbols + 2, 1 / (symbols + 2))))
     seen = _followed(ScriptTable(tuple(groups), tuple(pieces), bytes(symbols), (any_code, any_code)), texts)
     classes = _classes(seen, CLASSES_NAMES if alphabet in GROWN else CLASSES)
     merged = np.zeros((max(classes) + 1, seen.shape[1]))
