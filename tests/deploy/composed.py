@@ -53,7 +53,12 @@ class Server:
         """Start it; whoever needs it waits until it answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self._environment}
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._environment},
+                start_new_session=True,
             )
 
     def end(self) -> int:
@@ -63,9 +68,9 @@ class Server:
         return self._process.wait(60)
 
     def stop(self) -> None:
-        """End it, if it has not ended."""
+        """Kill it and its own processes, if it has not ended: workers of nginx outlive their master."""
         if self._process and self._process.poll() is None:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(60)
 
     def written(self) -> str:
