@@ -143,10 +143,10 @@ export function registryIn(document: unknown): CompiledRegistry {
   if ((document as CompiledRegistry)?.dither_registry !== 1) {
     throw new TypeError("registry must be what `dither metrics compile` writes, of version 1: the parsed metrics.json");
   }
-  // Objects of JavaScript have it already.
-  if ((document as CompiledRegistry).metrics?.some(({ plan }) => plan?.metric == "constructor"))
-    throw new TypeError("a page cannot have a metric that is named constructor: name it otherwise");
-  const measured = (document as CompiledRegistry).metrics?.find((metric) => metric.measures);
+  const { metrics } = document as CompiledRegistry;
+  const name = metrics?.find(({ plan }) => plan?.metric in {})?.plan.metric; // what each object has already
+  if (name) throw new TypeError(`a page cannot have a metric that is named ${name}: name it otherwise`);
+  const measured = metrics?.find((metric) => metric.measures);
   if (measured) {
     throw new TypeError(`${measured.plan.metric} measures ${measured.measures}, which a page cannot: leave it out`);
   }

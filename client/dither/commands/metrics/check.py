@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from dither.commands import add_installs, installs_of
-from dither.commands.metrics.compiling import document_of
+from dither.commands.metrics.compiling import check_web, document_of
 from dither_shared.accounting import (
     EVEN,
     NEARLY_CERTAIN,
@@ -28,7 +28,7 @@ from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.measures import MEASURES
 from dither_shared.mechanisms import DEVICES, PureMechanism
 from dither_shared.registry import Metric, Registry, utc_today
-from dither_shared.terms import AWAY_DAYS, HIDES, Evictions, evictions
+from dither_shared.terms import AWAY_DAYS, HIDES, Evictions
 from dither_shared.toml_tables import Mistakes
 
 SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """Check the registry and show each metric's plan and cost; return 1 for a finding."""
     crowd = installs_of(args)
     registry, today = _sound(args.registry), utc_today()
-    most = _check_web(registry, str(args.registry)) if args.web else None
+    most = check_web(registry, str(args.registry)) if args.web else None
     if args.public:
         _check_public(registry, str(args.registry))
     metrics = list(registry.metrics.values())
@@ -249,25 +249,6 @@ def _document(registry: Registry, notes: list[str]) -> dict[str, object]:
 
 def _millionths(micro: int, prior: Fraction) -> float:
     return millionths_above(sure(exp_of_micro(micro), prior))
-
-
-def _check_web(registry: Registry, source: str) -> Evictions:
-    """Return what a year of evictions costs; refuse more than `device_epsilon` unless reviewers know.
-
-    Refuse, too, what a page cannot measure.
-    """
-    for metric in registry.metrics.values():
-        if metric.measures:
-            raise refusal_of(source, f"metric.{metric.name}: measures must be left out: pages measure nothing yet")
-    most = evictions(registry)
-    if most.micro > to_micro(registry.device_epsilon) and not registry.evicted:
-        raise refusal_of(
-            source,
-            f"registry: in a browser device_epsilon must be at least what a person may be charged in a year in which "
-            f"it deletes what the page has kept, {from_micro(most.micro):g} as {most.devices} devices, "
-            f"got {registry.device_epsilon}; ask less, or say evicted = true, which people are told",
-        )
-    return most
 
 
 def _check_public(registry: Registry, source: str) -> None:
