@@ -1,4 +1,4 @@
-"""What a page cannot ask: the command line and `start()` refuse the same registries, in the same words."""
+"""The command line and `start()` refuse the same registries for pages, in the same words."""
 
 import json
 from pathlib import Path
@@ -114,7 +114,7 @@ def test_all_that_a_page_cannot_ask_is_said_at_once(tmp_path: Path, capsys: pyte
     ]
 
 
-def test_for_other_devices_such_a_name_is_as_good_as_any(tmp_path: Path) -> None:
+def test_other_devices_may_have_such_a_name(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
     path.write_text(named("constructor"), encoding="utf-8")
     assert main(["metrics", "check", str(path)]) == 0

@@ -147,14 +147,58 @@ def test_a_slot_that_is_being_moved_takes_nothing_and_is_left_as_it_was(
     assert answers[0].slug == "unavailable"
     assert isinstance(answers[1], Receipt)
     list(move)
-    # Finds the slot. A call for all shards that came first would be refused once: the write by which the old node tells
-    # what its replicas have has a key of the first shard that is asked of it, and that has moved.
-    wait_until(lambda: _takes(store, bodies[0]), 60, "the slot being found")
     assert store.status()[0].written == 1
     assert not append(store, bodies[1]).duplicate
     fold_all(store)
     assert balance(store) == (3, 3, 0, 0)
     assert store.integrity() == []
+
+
+def test_the_first_call_to_all_shards_after_a_slot_has_moved_succeeds(
+    nodes: RedisCluster, store: Store, asked: Registry
+) -> None:
+    """The word of replicas is asked for by a key of the first shard of a node, which is the one that has moved.
+
+    Other shards of that node were done by then, and each shard is done once.
+    """
+    moves = first_of_nodes(nodes)
+    for number, shard in enumerate(moves):
+        for _ in nodes.moving(layout.shard_key(shard), nodes.other(layout.shard_key(shard))):
+            pass
+        assert [one.written for one in store.status()] == [number] * 8
+        answers = store.append([parsed(store, body_in(store, each, asked, {"dark": [1]})) for each in range(8)])
+        assert [one.duplicate for one in answers if isinstance(one, Receipt)] == [False] * 8
+    fold_all(store)
+    assert balance(store) == (8 * len(moves), 8 * len(moves), 0, 0)
+    assert list(fsck(store)) == []
+
+
+def test_a_slot_that_is_being_moved_refuses_no_other_shard_of_its_node(
+    nodes: RedisCluster, store: Store, asked: Registry
+) -> None:
+    """The key by which the word of replicas is asked for is on the other node already."""
+    shard = first_of_nodes(nodes)[0]
+    key = layout.shard_key(shard)
+    source, target = nodes.owner(key), nodes.other(key)
+    move = nodes.moving(key, target)
+    next(move)
+    source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5_000)
+    bodies = [body_in(store, each, asked, {"dark": [1]}) for each in range(8)]
+    answers = store.append([parsed(store, body) for body in bodies])
+    assert [place for place, one in enumerate(answers) if not isinstance(one, Receipt)] == [shard]
+    list(move)
+    answers = store.append([parsed(store, body) for body in bodies])
+    assert [one.duplicate for one in answers if isinstance(one, Receipt)] == [each != shard for each in range(8)]
+
+
+def first_of_nodes(nodes: RedisCluster) -> list[int]:
+    """Return the first shard of each node that has several."""
+    by_node: dict[int, list[int]] = {}
+    for shard in range(8):
+        by_node.setdefault(nodes.owner(layout.shard_key(shard)).port, []).append(shard)
+    found = [shards[0] for shards in by_node.values() if len(shards) > 1]
+    assert found
+    return found
 
 
 def test_nothing_is_acknowledged_or_told_that_the_replica_lacks(

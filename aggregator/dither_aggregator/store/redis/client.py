@@ -595,16 +595,20 @@ class _Talk:
     def send(self) -> None:
         """Send all, or keep what it fails with."""
         sent = [("MULTI",), *self._commands, ("EXEC",)] if self._together else list(self._commands)
-        if self._wait:
-            sent.append(("EVAL", SURE, 1, _hash_of(_key_of(self._commands[0])), self._wait.whole))
-            sent.append(("WAIT", self._wait.replicas, WAIT_MS))
-            if self._wait.disks:
-                sent.append(("WAITAOF", 0, self._wait.replicas, WAIT_MS))
+        sent += self._asking(self._commands[0])
         try:
             self._connection = self._node.connection_pool.get_connection()
             self._connection.send_packed_command(self._connection.pack_commands(sent))
         except (redis.RedisError, OSError) as error:
             self._fail(error)
+
+    def _asking(self, command: Command) -> list[Command]:
+        """Return what asks for the word of replicas; it names a key of a command of the same node."""
+        if not self._wait:
+            return []
+        wait: Command = ("WAIT", self._wait.replicas, WAIT_MS)
+        disks: Command = ("WAITAOF", 0, self._wait.replicas, WAIT_MS)
+        return [("EVAL", SURE, 1, _hash_of(_key_of(command)), self._wait.whole), wait, *[disks] * self._wait.disks]
 
     def replies(self) -> list[Any]:
         """Return the reply to each command, an exception where it was not done, or where replicas may lack it."""
@@ -632,18 +636,30 @@ class _Talk:
             )
         else:
             found = [self._read(str(name)) for name, *_ in self._commands]
-        if self._wait:
-            sure, have = self._read(""), self._read("")
-            if self._wait.disks:
-                synced = self._read("")
-                have = synced if isinstance(synced, Exception) else min(have, synced[1])
-            if isinstance(sure, Exception) or isinstance(have, Exception) or have < self._wait.replicas:
-                few = f"{have} of {self._wait.replicas} replicas have it after {WAIT_MS} ms"
-                lacking = redis.ConnectionError(str(sure) if isinstance(sure, Exception) else few)
-                # A refused command was not done, and says best why.
-                return [reply if isinstance(reply, redis.ResponseError) else lacking for reply in found]
-            self.sure = _Sure(*sure)
+        if not self._wait:
+            return found
+        sure, have = self._read_sure(self._wait)
+        done = next((place for place, reply in enumerate(found) if not isinstance(reply, redis.ResponseError)), None)
+        if isinstance(sure, redis.exceptions.AskError) and done is not None:
+            # The key's slot has moved, or is moving, and that of a command which was done here has not.
+            again = self._asking(self._commands[done])
+            self._connection.send_packed_command(self._connection.pack_commands(again))
+            sure, have = self._read_sure(self._wait)
+        if isinstance(sure, Exception) or isinstance(have, Exception) or have < self._wait.replicas:
+            few = f"{have} of {self._wait.replicas} replicas have it after {WAIT_MS} ms"
+            lacking = redis.ConnectionError(str(sure) if isinstance(sure, Exception) else few)
+            # A refused command was not done, and says best why.
+            return [reply if isinstance(reply, redis.ResponseError) else lacking for reply in found]
+        self.sure = _Sure(*sure)
         return found
+
+    def _read_sure(self, wait: _Wait) -> tuple[Any, Any]:
+        """Return the reply of `SURE`, and how many replicas have what was before it, each perhaps an exception."""
+        sure, have = self._read(""), self._read("")
+        if wait.disks:
+            synced = self._read("")
+            have = synced if isinstance(synced, Exception) else min(have, synced[1])
+        return sure, have
 
     def _read(self, name: str) -> Any:
         try:
