@@ -3,19 +3,17 @@
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from dither_aggregator.web.process_supervisor import LOOK_EVERY_S
 from dither_shared.wire import PATH
 from tests.support import asked_who
 from tests.support.aggregators import ENVIRONMENT, nursery
 from tests.support.asked_who import WORKERS
-from tests.support.http import until, was_read
+from tests.support.http import listens, until, was_read
 from tests.support.nursery import Piped
 from tests.support.soaking import scaled
 
@@ -44,9 +42,9 @@ class Api:
         children = {int(pid) for pid in path.read_text(encoding="ascii").split()}
         return {pid for pid in children if _command(pid)}
 
-    def kill_workers(self) -> set[int]:
-        """Kill the server processes, and return them."""
-        workers = self.workers()
+    def kill_workers(self, most: int = WORKERS) -> set[int]:
+        """Kill server processes, all unless told how many, and return them."""
+        workers = {*list(self.workers())[:most]}
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
         self.killed += len(workers)
@@ -127,7 +125,7 @@ def test_what_has_begun_is_answered_however_the_parent_ends(how: signal.Signals,
         api.process.send_signal(how)
         if how == signal.SIGKILL:
             api.process.wait(10)
-        time.sleep(0.3)
+        until(lambda: not listens(api.port))  # each process has heard that it ends
         half_read.sendall(b"i")
         assert {answer_to(processed), answer_to(half_read)} <= workers
         until(lambda: api.ended() == workers)
@@ -166,9 +164,11 @@ def test_signals_by_which_other_servers_start_and_end_processes_do_nothing(lasti
     workers = lasting.workers()
     for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2):
         lasting.process.send_signal(number)
-    time.sleep(10 * LOOK_EVERY_S)
-    assert lasting.workers() == workers
-    assert {lasting.ask() for _ in range(10)} <= workers
+    killed = lasting.kill_workers(1)
+    until(lambda: len(lasting.workers() - killed) >= WORKERS)  # the parent has looked since, and started this one
+    assert workers - killed < lasting.workers()
+    assert len(lasting.workers()) == WORKERS
+    assert {lasting.ask() for _ in range(10)} <= lasting.workers()
 
 
 def test_a_worker_that_cannot_start_later_is_tried_again(lasting: Api) -> None:

@@ -148,6 +148,12 @@ def passes(served: Served) -> bool:
         return False
 
 
+def listens(port: int) -> bool:
+    """Tell whether a process of this machine listens on a port of IPv4: one that does not refuses who comes."""
+    lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    return any(local[-4:] == f"{port:04X}" and state == "0A" for _, local, _, state, *_ in map(str.split, lines))
+
+
 def was_read(connection: socket.socket) -> bool:
     """Tell whether a server on this machine has taken a connection, and read all that was sent on it."""
     ours, theirs = (place[1] for place in (connection.getsockname(), connection.getpeername()))
