@@ -4,14 +4,17 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import requests
+from scipy.stats import binom
 
 from dither_aggregator.web.request_limits import Limits
 from dither_shared.registry import Registry
@@ -30,34 +33,52 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 REGISTRY = registry_text(device_epsilon="1000", reports=200, epsilon="2")
+PLAIN = registry_text(device_epsilon="1000", reports=1, epsilon="20")
+"""With hardly any noise few visitors are enough: one report in 10^8 is not the answer."""
 Served = tuple[str, Taking, dict[str, str]]
 """A site's origin, the aggregator that takes reports from it, and what `start()` needs for that."""
-BROWSED, VISITORS = scaled(8, 2_000), scaled(40, 2_000)
+BROWSED, VISITORS = scaled(8, 2_000), scaled(400, 2_000)
 """In browsers, each with storage of its own, and in Node, where many are cheap."""
+RARE = 5e-8
 SCRIPT = ROOT / "tests" / "web" / "visitors.ts"
 KILLS = scaled(12, 1_000)
 CLOCK = "Date.now = ((now, day) => () => now() + day * 86_400_000)(Date.now.bind(Date), {day})"
 
 
 def truth_of(visitors: int) -> dict[str, int]:
-    return {"red": visitors // 2, "green": visitors // 3, "blue": visitors - visitors // 2 - visitors // 3}
+    return {"red": visitors // 2, "green": visitors // 6, "blue": visitors - visitors // 2 - visitors // 6}
 
 
 @contextmanager
-def open_site(directory: Path, source: Path = WEB / "src") -> Iterator[Served]:
+def open_site(directory: Path, source: Path = WEB / "src", registry: str = REGISTRY) -> Iterator[Served]:
     """Serve the SDK of a source, and an aggregator; yield the origin, the aggregator and what `start()` needs."""
     pages, reaches = directory / "site", list[str]()
     pages.mkdir()
     bundle(pages, source / "index.ts", base=source.parents[2])
-    (pages / "metrics.json").write_text(compiled(REGISTRY), encoding="utf-8")
-    asked = Registry.parse(REGISTRY)
+    (pages / "metrics.json").write_text(compiled(registry), encoding="utf-8")
+    asked = Registry.parse(registry)
     with site(pages, reaches) as url, taking(directory / "store", Limits(origins=(url,)), asked=asked) as to:
         reaches.append(to.url)
         yield url, to, {"endpoint": to.url, "key": write_key(to.service.store)}
 
 
-def test_visitors_are_counted_and_estimates_hold(browser: "Browser", tmp_path: Path) -> None:
-    with open_site(tmp_path) as (url, to, given):
+def spoiled(directory: Path, name: str, line: str, by: str) -> Path:
+    """Return a copy of the SDK's source with another line in one of its files."""
+    source = directory / "client" / "web" / "src"
+    shutil.copytree(WEB / "src", source)
+    text = (source / name).read_text(encoding="utf-8")
+    assert text.count(line) == 1
+    (source / name).write_text(text.replace(line, by), encoding="utf-8")
+    return source
+
+
+MIXED_UP = ("domains/values.ts", '? listed.indexOf("other") : found;', '? listed.indexOf("other") : (found + 1) % 3;')
+"""Planted: each listed answer becomes another one."""
+
+
+def browse(browser: "Browser", directory: Path, source: Path = WEB / "src") -> None:
+    """Let visitors answer in browsers of their own, and check what is counted."""
+    with open_site(directory, source, PLAIN) as (url, to, given):
         for colour, visitors in truth_of(BROWSED).items():
             for _ in range(visitors):
                 person = browser.new_context()
@@ -67,31 +88,69 @@ def test_visitors_are_counted_and_estimates_hold(browser: "Browser", tmp_path: P
                 page.evaluate(RECORD, ["color", colour])
                 assert page.evaluate(DELIVER) == {"waiting": 0, "accepted": 1}
                 person.close()
-        holds(to, BROWSED)
+        holds(to, BROWSED, 20)
+
+
+def test_visitors_are_counted_and_their_answers_arrive(browser: "Browser", tmp_path: Path) -> None:
+    browse(browser, tmp_path)
+
+
+def test_browsers_that_mix_answers_up_are_seen(browser: "Browser", tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="red"):
+        browse(browser, tmp_path, spoiled(tmp_path, *MIXED_UP))
+
+
+def visit(directory: Path, script: Path = SCRIPT) -> None:
+    """Let visitors answer in Node, and check what is counted."""
+    with open_site(directory) as (_, to, given):
+        asked = {**given, "registry": json.loads(compiled(REGISTRY)), "truth": truth_of(VISITORS)}
+        assert int(node(script, json.dumps(asked), within_s=3_600)) == VISITORS
+        holds(to, VISITORS, 2)
 
 
 def test_visitors_in_node_are_counted_and_estimates_hold(tmp_path: Path) -> None:
-    with open_site(tmp_path) as (_, to, given):
-        asked = {**given, "registry": json.loads(compiled(REGISTRY)), "truth": truth_of(VISITORS)}
-        assert int(node(SCRIPT, json.dumps(asked), within_s=3_600)) == VISITORS
-        holds(to, VISITORS)
+    visit(tmp_path)
 
 
-def holds(to: Taking, visitors: int) -> None:
-    """Check that the ledger has each visitor once, and how far estimates are from the truth.
+def test_devices_in_node_that_mix_answers_up_are_seen(tmp_path: Path) -> None:
+    spoiled(tmp_path, *MIXED_UP)
+    script = tmp_path / SCRIPT.relative_to(ROOT)
+    script.parent.mkdir(parents=True)
+    shutil.copy(SCRIPT, script)
+    with pytest.raises(AssertionError, match="red"):
+        visit(tmp_path, script)
 
-    The bound is six times the most that a share's standard error may be: fewer than one run of 10^8 is further off.
+
+def holds(to: Taking, visitors: int, epsilon: int) -> None:
+    """Check that the ledger has each visitor once, and that the reports of each value may come of the true answers.
+
+    Fewer than one run of 2 x 10^6 has a count that is not in its range: four values have two sides each.
     """
     wait_until(lambda: sum(row.folded for row in to.service.store.ledger()) == visitors)
     (ledger,) = [row for row in to.service.store.ledger() if row.accepted]
     assert (ledger.accepted, ledger.folded, ledger.quarantined) == (visitors, visitors, 0)
     asked = requests.get(f"{to.url}/v1/metrics/color/estimates?window=today", timeout=60).json()
     assert asked["meta"]["n"] == visitors
-    odds = math.e**2
+    odds = math.exp(epsilon)
     p, q = odds / (odds + 3), 1 / (odds + 3)  # of four values
+    assert {row["value"] for row in asked["rows"]} == {*truth_of(visitors), "other"}
     for row in asked["rows"]:
-        share = truth_of(visitors).get(row["value"], 0) / visitors
-        assert abs(row["estimate"] - share) < 6 * 0.5 / visitors**0.5 / (p - q)
+        said = truth_of(visitors).get(row["value"], 0)
+        low, high = counts_of(said, visitors - said, p, q)
+        assert low <= round((q + row["estimate"] * (p - q)) * visitors) <= high, row["value"]
+
+
+def counts_of(said: int, others: int, p: float, q: float) -> tuple[int, int]:
+    """Return the range of a value's count, on each side of which it is as seldom as `RARE`."""
+    own, noise = (binom.pmf(np.arange(n + 1), n, rate) for n, rate in ((said, p), (others, q)))
+    count = np.convolve(np.asarray(own), np.asarray(noise))
+    low, above = (int(np.searchsorted(np.cumsum(tail), RARE, side="right")) for tail in (count, count[::-1]))
+    return low, said + others - above
+
+
+def test_ranges_of_counts_are_those_of_the_binomial_law() -> None:
+    assert counts_of(4, 4, 1 - 6e-9, 2e-9) == (4, 4)
+    assert counts_of(2_000, 0, 0.5, 0.1) == (binom.ppf(RARE, 2_000, 0.5), binom.isf(RARE, 2_000, 0.5))
 
 
 class Killed:
@@ -169,15 +228,8 @@ def test_tabs_that_are_killed_count_nothing_twice_and_exceed_no_budget(browser: 
 
 def test_a_device_that_sends_an_upload_again_under_another_id_is_seen(browser: "Browser", tmp_path: Path) -> None:
     """Planted: what was charged once is counted more than once."""
-    source = tmp_path / "client" / "web" / "src"
-    for path in (WEB / "src").rglob("*.ts"):
-        copy = source / path.relative_to(WEB / "src")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
-    device = source / "device.ts"
-    text, leaves = device.read_text(encoding="utf-8"), "      upload.seen = this.#now;\n"
-    assert text.count(leaves) == 1
-    device.write_text(text.replace(leaves, "      upload.id = this.#newId();\n"), encoding="utf-8")
+    again = "      upload.seen = this.#now;\n", "      upload.id = this.#newId();\n"
+    source = spoiled(tmp_path, "device.ts", *again)
     with open_site(tmp_path, source) as served, browser.new_context() as person:
         killed = Killed(person, served)
         for number in range(9):
