@@ -21,15 +21,17 @@ from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.counting import BadTally, TallyGone
 from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.api.rowsets import RowSet, respond
+from dither_aggregator.web.charts import SHARES
 from dither_aggregator.web.problems import CONTENT_TYPE
+from dither_shared.registry import Registry
 from dither_shared.safe_output import to_csv
 from tests.aggregator.test_web import Client
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
 from tests.support.laws import pure
 from tests.support.reading_api import ADDRESS, ROOT, D, N, ask, listed, parquet, refused
-from tests.support.registries import registry
-from tests.support.sites import EXPIRES, Seen, Site
+from tests.support.registries import registry, registry_text
+from tests.support.sites import EXPIRES, Seen, Site, site_of
 
 ESTIMATES = import_module("dither_aggregator.web.api.estimates")
 """The package has a function of this name."""
@@ -166,6 +168,23 @@ def test_a_flags_intervals_hold_each_on_its_own_unless_told_otherwise(one: Site)
     for row, wide in zip(each["rows"], together["rows"], strict=True):
         assert row["upper"] < wide["upper"]
     assert "asks for one share" in refused(one, "top=1", address)
+
+
+@pytest.mark.parametrize("presence", ["public", "hidden"])
+def test_a_flags_answer_has_the_numbers_of_its_row(presence: str, tmp_path: Path) -> None:
+    """Also of the page, whichever intervals and confidence are asked for: digits are those that the interval leaves."""
+    address = "/v1/metrics/dark/estimates"
+    with site_of(Registry.parse(registry_text(presence=presence)), tmp_path) as one:
+        plan = one.store.plans("dark")[0].plan
+        one.put(np.array([313, 9_687, *[700] * (presence == "hidden")]), np.random.default_rng(1), plan=plan)
+        for view in ("", "intervals=each", "intervals=simultaneous", "error_of=reports", "level=70", "values=no"):
+            told = ask(one, view, address)
+            yes = (told if view != "values=no" else ask(one, "", address))["rows"][0]
+            said = SHARES.about(yes["estimate"], yes["lower"], yes["upper"])
+            assert told["meta"]["answer"].startswith(f"{said} say yes"), view
+            if "intervals" not in view:
+                page = "" if view == "values=no" else view
+                assert one.page(page, metric="dark").headline == told["meta"]["answer"].replace("\xa0", " ")
 
 
 def test_other_errors_and_levels_and_a_normalised_column(one: Site) -> None:

@@ -245,14 +245,14 @@ def _estimates(
     view = replace(_read_view(stored.plan, candidates, asked), days=window.days, values=values, together=together)
     refuse_long(stored, candidates)
     reading = read(store, stored, window.last, view)
-    telling = reading
-    if (significance := reading.significance()) and not (
-        view.simultaneous or significance.scores
-    ):  # texts' tests tell the same
+    telling, estimand = reading, estimand_of(stored.plan)
+    # Of several values all is told at once, whichever intervals are shown; texts' tests tell the same without that.
+    tells_otherwise = estimand.simultaneous and not view.simultaneous
+    if (significance := reading.significance()) and tells_otherwise and not significance.scores:
         telling = read(store, stored, window.last, replace(view, simultaneous=True))
         significance = telling.significance()
     tail = readable_tail(store, telling)
-    opposite = estimand_of(stored.plan).opposite(stored)
+    opposite = estimand.opposite(stored)
     if opposite and opposite in asked.get("values", ()):
         also = read(store, stored, window.last, replace(view, values=(opposite,), normalised=None)).rows
         chosen = [*map(JudgedRow, also), *_choose(reading, significance, asked)]
