@@ -5,6 +5,8 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from tests.faults.aggregator.load import REGISTRY_TEXT
 from tests.support.aggregators import dither
 from tests.support.certificates import certificate
 from tests.support.clusters import one_machine
+from tests.support.ports import free_port
 from tests.support.soaking import thinned
 from tests.support.tools import tool
 from tests.support.waiting import wait_until
@@ -294,28 +297,78 @@ def test_each_alert_has_its_part_of_the_page() -> None:
         assert "- Then: " in parts[name]
 
 
-def test_what_alerts_and_the_dashboard_ask_for_is_there(tmp_path: Path) -> None:
-    """A Redis tells of memory in place of a disk, so those two names are of the same kind of row."""
+@contextmanager
+def prometheus(directory: Path, target: str) -> Iterator[Callable[..., Any]]:
+    """Run a Prometheus with the files of deploy/, which reads a listener each second; yield what asks its API."""
+    text = (DEPLOY / "monitoring" / "prometheus.yaml").read_text(encoding="utf-8")
+    (directory / "prometheus.yaml").write_text(text.replace("127.0.0.1:8081", target).replace("30s", "1s"))
+    shutil.copy(DEPLOY / "monitoring" / "alerts.yaml", directory)
+    place = f"127.0.0.1:{free_port()}"
+    command = [
+        tool("prometheus"),
+        "--config.file=prometheus.yaml",
+        f"--web.listen-address={place}",
+        "--log.level=error",
+    ]
+
+    def ask(path: str, **query: str) -> Any:
+        answer = requests.get(f"http://{place}/api/v1/{path}", params=query, timeout=30).json()
+        assert answer["status"] == "success", answer
+        return answer["data"]
+
+    def is_ready() -> bool:
+        with suppress(requests.ConnectionError):
+            return requests.get(f"http://{place}/-/ready", timeout=30).status_code == 200
+        return False
+
+    process = subprocess.Popen(command, cwd=directory)
+    try:
+        wait_until(is_ready)
+        yield ask
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def selectors(query: str) -> list[str]:
+    """Return what a query reads: the names of dither's metrics, each with the braces behind it."""
+    return re.findall(r"dither_\w+(?:{[^}]*})?", query)
+
+
+def labels_in(text: str) -> set[str]:
+    """Return the labels that a query, a legend or an annotation names."""
+    grouped = ",".join(re.findall(r"by \(([^)]*)\)", text))
+    named = re.findall(r"\$labels\.(\w+)|{{(\w+)}}|(\w+)=~?\"", text)
+    return {*re.findall(r"\w+", grouped), *(label for found in named for label in found if label)}
+
+
+def test_a_prometheus_has_rows_for_each_query_with_every_label_that_is_named(tmp_path: Path) -> None:
+    """Those of the dashboard and of alerts, of a server that counted nothing yet: a count of zero is a row.
+
+    A Redis tells of memory in place of a disk, in rows of the same kind.
+    """
     dashboard = json.loads((DEPLOY / "monitoring" / "grafana.json").read_text(encoding="utf-8"))
-    asked = [rule["expr"] for rule in alerts().values()]
-    asked += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    names = {name for text in asked for name in re.findall(r"dither_\w+", text)}
-    assert len(names) > 15
+    targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
+    (instance,) = (each for each in dashboard["templating"]["list"] if each["name"] == "instance")
+    lists, label = re.findall(r"\w+", instance["query"]["query"])[1:]
 
-    def missing() -> set[str]:
-        told = requests.get(f"{cluster.health[0]}/metrics", timeout=30).text
-        there = set(re.findall(r"^(dither_\w+)", told, re.MULTILINE))
-        return names - there - {name.replace("_disk_", "_memory_") for name in there}
+    def as_asked(query: str) -> str:
+        return query.replace("$instance", instance["allValue"]).replace("dither_memory_", "dither_disk_")
 
-    with one_machine(tmp_path, REGISTRY_TEXT) as cluster:
+    drawn = [(as_asked(each["expr"]).removesuffix(" > 0"), labels_in(each["legendFormat"])) for each in targets]
+    texts = [(each["expr"], each["legendFormat"]) for each in targets]
+    texts += [(each["expr"], *each["annotations"].values()) for each in alerts().values()]
+    read = [(one, labels_in(" ".join(each))) for each in texts for one in selectors(as_asked(each[0]))]
+    assert len({one.partition("{")[0] for one, _ in read}) > 15
+    assert {"check", "instance", "le", "limit", "problem", "reason"} <= set().union(*(labels for _, labels in read))
+    with one_machine(tmp_path / "machine", REGISTRY_TEXT) as cluster:
         assert dither("backup", tmp_path / "backup", "--data", cluster.data).returncode == 0
-        wait_until(lambda: not missing())  # the ledger may be read a little after the start
-
-
-def test_every_query_of_the_dashboard_is_one(tmp_path: Path) -> None:
-    dashboard = json.loads((DEPLOY / "monitoring" / "grafana.json").read_text(encoding="utf-8"))
-    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    rules = [{"record": f"a:{place}", "expr": query} for place, query in enumerate(queries)]
-    file = tmp_path / "queries.yaml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
-    assert f"{len(queries)} rules found" in run(tool("promtool"), "check", "rules", file)
+        target = cluster.health[0].removeprefix("http://")
+        with prometheus(tmp_path, target) as ask:
+            for query, labels in drawn + read:
+                wait_until(lambda: ask("query", query=query)["result"], what=query)  # noqa: B023
+                for row in ask("query", query=query)["result"]:
+                    assert labels <= row["metric"].keys(), query
+            assert ask(f"label/{label}/values", **{"match[]": lists}) == [target]
+            rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+            assert {rule["name"]: rule.get("lastError", "") for rule in rules} == dict.fromkeys(alerts(), "")

@@ -246,7 +246,7 @@ def _estimates(
     refuse_long(stored, candidates)
     reading = read(store, stored, window.last, view)
     telling, estimand = reading, estimand_of(stored.plan)
-    # Of several values all is told at once, whichever intervals are shown; texts' tests tell the same without that.
+    # All values are told at once, whichever intervals are shown; texts' tests do so anyway.
     tells_otherwise = estimand.simultaneous and not view.simultaneous
     if (significance := reading.significance()) and tells_otherwise and not significance.scores:
         telling = read(store, stored, window.last, replace(view, simultaneous=True))
