@@ -119,6 +119,7 @@ def test_the_demo_ends_by_itself_without_a_terminal_and_publishes_a_site_of_its_
     for metric in ("browser", "mobile"):
         assert (tmp_path / "site" / metric / f"{year}-W{week:02}.json").exists()
     assert dither("verify", tmp_path / "site").returncode == 0
+    assert dither("verify", tmp_path / "sites").returncode == 2
     refused = dither("demo", "--data", "census", "--publish", tmp_path / "other")
     assert (refused.returncode, (tmp_path / "other").exists()) == (2, False)
 

@@ -158,7 +158,7 @@ def test_debug_says_what_happens_and_no_answer(
     said = capsys.readouterr().err
     assert (
         said.splitlines()
-        == ["dither: color: recorded", "dither: color: answered", "dither: an upload of 1 reports: accepted"] * 2
+        == ["dither: color: recorded", "dither: color: answered", "dither: an upload of 1 report: accepted"] * 2
     )
     assert "marker" not in said
 

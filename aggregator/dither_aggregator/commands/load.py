@@ -34,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for plan in new:
         print(f"new: {plan.metric} rev {plan.rev}, plan {plan.digest}")
-    print(f"{len(registry.metrics)} metrics of {registry.app}, {len(new)} new plans, {older} older ones beside them")
+    metrics, plans = f"metric{'s' * (len(registry.metrics) != 1)}", f"new plan{'s' * (len(new) != 1)}"
+    beside = f"{older} older one{'s' * (older != 1)} beside them"
+    print(f"{len(registry.metrics)} {metrics} of {registry.app}, {len(new)} {plans}, {beside}")
     if dashboard:
         print(f"dashboard: {len(dashboard.groups)} groups, {len(dashboard.questions)} questions")
     return 0

@@ -119,7 +119,8 @@ def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
             except (DitherError, OSError) as error:
                 _log.error("the registry was not loaded again: %s", error)
             else:
-                _log.warning("the registry was loaded again: %d metrics", len(offered.metrics))
+                many = len(offered.metrics)
+                _log.warning("the registry was loaded again: %d metric%s", many, "s" * (many != 1))
             _show_beside(store, path)
 
     # On a thread of its own: the main one may be anywhere, within the store too.

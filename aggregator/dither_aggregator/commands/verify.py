@@ -4,6 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
+from dither_shared.errors import ConfigurationError
+
 EXAMPLE = "dither verify site/"
 
 
@@ -17,6 +19,8 @@ def run(args: argparse.Namespace) -> int:
     """Compute every figure again; return 1 for a file that is another than its documents make."""
     from dither_aggregator.publishing.site import verify
 
+    if not args.site.is_dir():
+        raise ConfigurationError(f"{args.site} is no directory: name the one that `dither publish --out` wrote")
     found = verify(args.site)
     if args.json:
         print(json.dumps({"findings": found}))

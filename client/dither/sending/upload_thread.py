@@ -189,7 +189,7 @@ class Sender:
             answer = self._transport.post(upload.id, upload.body, lambda: self._charge(upload.id))
             with self._answering:
                 self._present = None
-            say(DEBUG, "an upload of %d reports: %s", upload.reports, answer.detail)
+            say(DEBUG, "an upload of %d report%s: %s", upload.reports, "s" * (upload.reports != 1), answer.detail)
             whole = answer.outcome is Outcome.ACCEPTED and not (answer.rejected or answer.dry)
             self.detail = "" if whole else answer.detail
             self._act(upload, answer)
