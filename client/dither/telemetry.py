@@ -576,6 +576,8 @@ class Telemetry:
         if metric is not None:
             self.__getattr__(str(metric))
         if given is not True and given is not False:
+            if self._settings.strict:
+                raise ConfigurationError(f"set_consent takes True or False, got a {type(given).__name__}")
             say(WARNING, "set_consent takes True or False, and got neither: nothing has changed")
             return False
         session = self._session

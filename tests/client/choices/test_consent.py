@@ -191,6 +191,14 @@ def test_what_is_no_choice_changes_nothing_and_is_said(
     assert telemetry.status().silent == NOT_ASKED
 
 
+@pytest.mark.parametrize("choice", ["no", 1, None])
+def test_in_an_apps_tests_what_is_no_choice_raises(choice: Any, tmp_path: Path) -> None:
+    with closing(Telemetry(Settings(registry(), DryRun(), tmp_path / "d", True, strict=True))) as telemetry:
+        with pytest.raises(dither.ConfigurationError, match="set_consent takes True or False, got a "):
+            telemetry.set_consent(choice)
+        assert telemetry.status().silent == ""
+
+
 def test_what_a_new_registry_asks_is_said_until_the_person_agrees_again(start: Start) -> None:
     start(True).close()
     telemetry = start(True, registry(reports=4))
