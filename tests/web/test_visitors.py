@@ -118,7 +118,7 @@ def test_devices_in_node_that_mix_answers_up_are_seen(tmp_path: Path) -> None:
     script.parent.mkdir(parents=True)
     shutil.copy(SCRIPT, script)
     # Red's count may be in its range all the same, and green's once in 4 x 10^8: 161 are expected in place of 79.
-    with pytest.raises(AssertionError, match="red|green"):
+    with pytest.raises(AssertionError, match=r"red|green"):
         visit(tmp_path, script)
 
 
