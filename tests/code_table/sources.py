@@ -161,7 +161,7 @@ def _homes(folder: Path) -> Counter[str]:
 
 WORD_MIN, WORD_MAX = 4, 14
 """Characters of a word of a table."""
-_ENGLISH = {10: 1.5, 20: 0.4, 35: 0.1}
+_ENGLISH = {10: 1.5, 20: 0.4}
 """SCOWL's sizes, and how much each of their words counts: the smaller, the more usual are its words."""
 _BRAND, _PART, _PARTS_MIN = 0.7, 0.2, 3
 """What a brand counts, and a part of packages' names, times log2 of how many have it, so many at least."""

@@ -93,8 +93,8 @@ DIGESTS = {
     "hangul": "f68ae132ff90c527",
     "identifier": "53f8d2aaac2faca9",
     "domain": "16d87c6947a6c61b",
-    "package": "9135137f56a0a25a",
-    "site": "613fcf9fde9e80ba",
+    "package": "c104fdfe92eaefd8",
+    "site": "204e655805a303ee",
     "any": "07703c93f114de31",
 }
 """The beginnings of the digests by which plans name the tables: a better table takes another name."""
@@ -110,14 +110,14 @@ def test_the_apps_that_are_listed_for_a_table_are_none_that_the_benchmark_looks_
 
 @pytest.mark.parametrize(
     ("name", "before", "names", "part", "part_of_others"),
-    [("site", "domain", SITES, 0.75, 0.95), ("package", "identifier", PACKAGES, 0.72, 0.9)],
+    [("site", "domain", SITES, 0.75, 0.96), ("package", "identifier", PACKAGES, 0.72, 0.9)],
 )
 def test_names_are_shorter_than_in_the_table_before(
     name: str, before: str, names: str, part: float, part_of_others: float
 ) -> None:
     assert len(alphabet(name).scripts[0].pieces) == GROWN[name]
     others = [*unlisted(name, names.split())]
-    assert len(names.split()) / 4 < len(others) < len(names.split()) / 2
+    assert len(names.split()) / 3 < len(others) < len(names.split())
     for those, least in ((names.split(), part), (others, part_of_others)):
         own, other = (sum(bits(each, alphabet(one)) for each in those) for one in (name, before))
         assert own < least * other
@@ -132,7 +132,7 @@ def test_pieces_are_what_comes_together_and_not_parts_of_them(monkeypatch: pytes
 
 def test_words_are_those_that_save_the_most_and_the_usual_stand_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(making.WORDS, "site", (1, 2))
-    known = {"news": 1.0, "network": 1.0, "weather": 1.0, "cat": 9.0}
+    known = {"news": 1.0, "network": 1.0, "weather": 1.0, "cat": 5.0}
     texts = [("network.com", 2.0), ("weathers.com", 5.0), ("network.org", 1.0)]
     assert grouped_words("site", texts, known) == [["weather"], ["network", "news"]]
     assert grouped_words("cjk", texts, {}) == []
