@@ -79,7 +79,7 @@ WORDS: Mapping[str, tuple[int, ...]] = {
 }
 """The groups of words, the most frequent first."""
 LETTER_BITS, WORD_BITS = 4.3, 12.0
-"""What a letter of a name costs, and what a word does, roughly: the words that save the most are taken."""
+"""The bits of a letter of a name, and of a word, roughly: the words that save the most bits are taken."""
 GIVEN: Mapping[str, tuple[list[int], list[int]]] = {
     "site": ([18, 34, 50], [15, 13, 7, 9]),
     "package": ([18, 34, 50, 66, 82], [13, 11, 9, 7, 6, 6]),
@@ -250,7 +250,7 @@ def _together(parted: "Parting", texts: Texts) -> list[str]:
 
 
 class Parting:
-    """What parts a text into pieces and characters, the longest piece first at each place."""
+    """Parts texts into pieces and characters, the longest piece first at each place."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
         self.pieces = frozenset(pieces)

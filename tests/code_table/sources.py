@@ -164,7 +164,7 @@ WORD_MIN, WORD_MAX = 4, 14
 _ENGLISH = {10: 1.5, 20: 0.4}
 """SCOWL's sizes, and how much each of their words counts: the smaller, the more usual are its words."""
 _BRAND, _PART, _PARTS_MIN = 0.7, 0.2, 3
-"""What a brand counts, and a part of packages' names, times log2 of how many have it, so many at least."""
+"""The weight of a brand. That of a part of packages' names is times log2 of how many have it, at least so many."""
 
 
 def words_of(folder: Path) -> Mapping[str, float]:
