@@ -1,17 +1,15 @@
 """From texts to the counts of an alphabet, and from counts to its table.
 
 A script's common letters are symbols of their own; the others, and characters of other scripts, stand in groups of 2^k
-of about the same frequency. Symbols that are followed alike are one class: the two whose union costs the fewest
-bits are united until CLASSES are left.
+of about the same frequency, and so do the words of which names are made. Symbols that are followed alike are one class:
+the two whose union costs the fewest bits are united until CLASSES are left.
 """
 
 import json
-import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, chain, pairwise
 from math import ceil, log2
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,10 @@ import numpy as np
 
 from dither_shared.words.alphabets import ALPHABETS, ESCAPED, START, Alphabet, ScriptTable
 from tests.code_table.lengths import Floats, lengths, shares
-from tests.code_table.sources import texts_of
+from tests.code_table.sources import texts_of, words_of
 
+Texts = Sequence[tuple[str, float]]
+"""Texts with their weights."""
 COUNTS = Path(__file__).with_name("counts")
 CLASSES, CLASSES_NAMES = 16, 26
 """Classes of a script's symbols, and of those of names of sites and apps, which letters can still number."""
@@ -73,14 +73,21 @@ GROWN: Mapping[str, int] = {"site": 100, "package": 120}
 """So many pieces, with those that the texts themselves show."""
 PIECE_MAX, PIECE_TEXTS, PIECE_SEEN = 14, 4, 3.0
 """Characters of a grown piece at most, and at least the texts that have it and their weight."""
+WORDS: Mapping[str, tuple[int, ...]] = {
+    "site": (16,) * 8 + (64,) * 6 + (256,) * 2 + (1024,),
+    "package": (16,) * 8 + (64,) * 6 + (256,) * 6 + (1024,) * 2,
+}
+"""The groups of words, the most frequent first."""
+LETTER_BITS, WORD_BITS = 4.3, 12.0
+"""The bits of a letter of a name, and of a word, roughly: the words that save the most bits are taken."""
 GIVEN: Mapping[str, tuple[list[int], list[int]]] = {
-    "site": ([20, 36, 52], [13, 12, 10, 12]),
-    "package": ([18, 34, 50, 66, 82], [10, 9, 9, 8, 6, 10]),
+    "site": ([18, 34, 50], [15, 13, 7, 9]),
+    "package": ([18, 34, 50, 66, 82], [13, 11, 9, 7, 6, 6]),
 }
 """Levels and shares of long names, in which the reports of a level must carry one name as far as those of the next.
 
-They found the most of those tried, by Zipf's law at epsilon 2 and 4, among names of which the table tried with was not
-made. `layout` would give the last levels a fifth of that, as it does where most texts have ended before.
+They found the most of those tried, by Zipf's law at epsilon 2 and 4, among names of apps of which the table tried with
+was not made. Levels behind the end of a name tell it whole, so that the verification group needs less.
 """
 LEVEL_FIRST, LEVEL_STEP = 18, 16
 """The first level, all of whose prefixes are looked at, and the step to each later one."""
@@ -91,7 +98,7 @@ REPORTS, VERIFICATION = 50, 15
 """Levels divide what the verification group leaves, by how many texts go on behind the level before."""
 
 
-def groups_of(alphabet: str, texts: Iterable[tuple[str, float]]) -> list[str]:
+def groups_of(alphabet: str, texts: Texts) -> list[str]:
     """Return the groups of an alphabet."""
     weights: dict[str, float] = defaultdict(float)
     for text, weight in texts:
@@ -143,18 +150,29 @@ def _sized(characters: Sequence[str], sizes: Sequence[int]) -> list[str]:
     return groups
 
 
-def count(alphabet: str, texts: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    """Return the counts of an alphabet: groups, pieces, classes, and what follows each class how often."""
+def count(alphabet: str, texts: Texts, known: Mapping[str, float]) -> dict[str, Any]:
+    """Return the counts of an alphabet: groups, pieces, words, classes, and what follows each class how often.
+
+    `known` has the words of which names are made, with their weights.
+    """
     groups = groups_of(alphabet, texts)
-    pieces = sorted(pieces_of(alphabet, texts), key=lambda piece: (-len(piece), piece))
-    symbols = len(groups) + len(pieces)
+    words = grouped_words(alphabet, texts, known)
+    pieces = sorted(pieces_of(alphabet, texts, [*chain(*words)]), key=lambda piece: (-len(piece), piece))
+    symbols = len(groups) + len(pieces) + len(words)
     # A table needs codes, also one that only parts texts into its symbols.
     any_code = bytes(lengths(np.full(symbols + 2, 1 / (symbols + 2))))
-    seen = _followed(ScriptTable(tuple(groups), tuple(pieces), bytes(symbols), (any_code, any_code)), texts)
+    table = ScriptTable(tuple(groups), tuple(pieces), bytes(symbols), (any_code, any_code), tuple(map(tuple, words)))
+    seen = _followed(table, texts)
     classes = _classes(seen, CLASSES_NAMES if alphabet in GROWN else CLASSES)
     merged = np.zeros((max(classes) + 1, seen.shape[1]))
     np.add.at(merged, classes, seen)
-    counts = {"groups": groups, "pieces": pieces, "after": classes[2:], "counts": np.rint(merged).astype(int).tolist()}
+    counts = {
+        "groups": groups,
+        "pieces": pieces,
+        **({"words": [" ".join(group) for group in words]} if words else {}),
+        "after": classes[2:],
+        "counts": np.rint(merged).astype(int).tolist(),
+    }
     coded = Alphabet.from_document({"scripts": [script(counts)], "choice": "aa"})
     bits: dict[int, float] = defaultdict(float)
     for text, weight in texts:
@@ -162,8 +180,31 @@ def count(alphabet: str, texts: Sequence[tuple[str, float]]) -> dict[str, Any]:
     return {**counts, "bits": {str(length): round(bits[length]) for length in sorted(bits) if round(bits[length])}}
 
 
-def pieces_of(alphabet: str, texts: Sequence[tuple[str, float]]) -> list[str]:
-    """Return the pieces of an alphabet: those that are named, and what comes together in its texts.
+def grouped_words(alphabet: str, texts: Texts, known: Mapping[str, float]) -> list[list[str]]:
+    """Return the groups of words: those that save the most bits, by their weights and how often texts have them."""
+    sizes = WORDS.get(alphabet, ())
+    named = PIECES.get(alphabet, ())
+
+    def seen(words: Collection[str]) -> dict[str, float]:
+        weights, parted = {word: known[word] for word in words}, Parting([*named, *words])
+        for text, weight in texts if words else ():
+            for symbol in parted(text):
+                if symbol in weights:
+                    weights[symbol] += weight
+        return weights
+
+    def saved(word: str) -> float:
+        return usual[word] * max(LETTER_BITS * len(word) - WORD_BITS, 0.1)
+
+    usual = seen([word for word in known if word not in named] if sizes else ())
+    kept = seen(sorted(usual, key=lambda word: (-saved(word), word))[: sum(sizes)])
+    words = sorted(kept, key=lambda word: (-kept[word], word))
+    ends = [*accumulate(sizes, initial=0)]
+    return [sorted(words[first:end]) for first, end in pairwise(ends)]
+
+
+def pieces_of(alphabet: str, texts: Texts, words: Collection[str] = ()) -> list[str]:
+    """Return the pieces of an alphabet: those that are named, and what comes together in its texts beside the words.
 
     Grown by byte pair encoding: two symbols that follow each other are one where that saves the most bits, by how
     often they would meet by chance. Pieces whose place longer ones have taken are dropped, and others grow.
@@ -172,26 +213,28 @@ def pieces_of(alphabet: str, texts: Sequence[tuple[str, float]]) -> list[str]:
     pieces = named.copy()
     for last in (False, True):
         while len(pieces) < GROWN.get(alphabet, 0):
-            new = [piece for piece in _together(pieces, texts) if piece not in pieces]
+            parted = Parting([*pieces, *words])
+            new = [piece for piece in _together(parted, texts) if piece not in parted.pieces]
             if not new:
                 break
             pieces += new[: min(4, GROWN[alphabet] - len(pieces))]
         if not last:
             seen: dict[str, float] = defaultdict(float)
+            parted = Parting([*pieces, *words])
             for text, weight in texts:
-                for symbol in _parted(text, pieces):
+                for symbol in parted(text):
                     seen[symbol] += weight
             pieces = [piece for piece in pieces if piece in named or seen[piece] >= 5 * PIECE_SEEN]
     return pieces
 
 
-def _together(pieces: Sequence[str], texts: Iterable[tuple[str, float]]) -> list[str]:
+def _together(parted: "Parting", texts: Texts) -> list[str]:
     """Return what could be a piece, by how many bits it saves."""
     alone: dict[str, float] = defaultdict(float)
     pairs: dict[tuple[str, str], float] = defaultdict(float)
     having: Counter[tuple[str, str]] = Counter()
     for text, weight in texts:
-        symbols = _parted(text, pieces)
+        symbols = parted(text)
         for symbol in (*symbols, ""):
             alone[symbol] += weight
         for pair in pairwise(symbols):
@@ -206,17 +249,25 @@ def _together(pieces: Sequence[str], texts: Iterable[tuple[str, float]]) -> list
     return sorted(saved, key=lambda piece: (-saved[piece], piece))
 
 
-def _parted(text: str, pieces: Sequence[str]) -> list[str]:
-    """Return the pieces and characters of a text, the longest first at each place."""
-    return _pattern(tuple(sorted(pieces, key=len, reverse=True))).findall(text)
+class Parting:
+    """Parts texts into pieces and characters, the longest piece first at each place."""
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        self.pieces = frozenset(pieces)
+        self.sizes = sorted({1, *map(len, self.pieces)}, reverse=True)
+
+    def __call__(self, text: str) -> list[str]:
+        """Return its pieces and characters."""
+        parts: list[str] = []
+        place = 0
+        while place < len(text):
+            longest = (text[place : place + size] for size in self.sizes)
+            parts.append(next(part for part in longest if part in self.pieces or len(part) == 1))
+            place += len(parts[-1])
+        return parts
 
 
-@cache
-def _pattern(pieces: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join([*map(re.escape, pieces), "."]), re.DOTALL)
-
-
-def _followed(table: ScriptTable, texts: Iterable[tuple[str, float]]) -> Floats:
+def _followed(table: ScriptTable, texts: Texts) -> Floats:
     """Return how often each symbol comes at the beginning, after ESC and after each other one."""
     counts = np.zeros((table.end + 2, table.end + 2))
     for text, weight in texts:
@@ -261,6 +312,7 @@ def script(counts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "groups": counts["groups"],
         "pieces": counts["pieces"],
+        **({"words": counts["words"]} if "words" in counts else {}),
         "after": "".join(chr(ord("a") + each) for each in counts["after"]),
         "lengths": ["".join(chr(ord("a") + each - 1) for each in lengths(row)) for row in rows],
     }
@@ -308,7 +360,8 @@ def main() -> None:
     """Count the texts of a folder, for the alphabets that are named, or for all."""
     folder, *names = sys.argv[1:]
     for name in names or ALPHABETS[:-1]:
-        counts = count(name, list(texts_of(name, Path(folder))))
+        known = words_of(Path(folder)) if name in WORDS else {}
+        counts = count(name, list(texts_of(name, Path(folder))), known)
         rows = ",\n".join(map(json.dumps, counts.pop("counts")))
         rest = ",\n".join(f"{json.dumps(key)}: {json.dumps(each, ensure_ascii=False)}" for key, each in counts.items())
         (COUNTS / f"{name}.json").write_text(f'{{{rest},\n"counts": [\n{rows}\n]}}\n', encoding="utf-8")

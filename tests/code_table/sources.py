@@ -7,11 +7,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cache
 from math import log2
 from pathlib import Path
-
-from tests.benchmarks.words.scripts import PACKAGES, SITES
 
 Texts = Iterator[tuple[str, float]]
 
@@ -128,27 +125,10 @@ def _identifiers(folder: Path) -> Texts:
 
 APPS = Path(__file__).with_name("apps.txt")
 """Names of apps, of Android's own parts, and of those that makers of telephones bring."""
-_COMMON = frozenset(
-    {"android", "apps", "mobile", "client", "music", "messenger", "browser", "mail", "office", "player", "reader"}
-    | {"shopping", "docs", "calendar", "maps", "photos", "news"}
-)
-"""Labels of the benchmark's names that say what is there, and not whose."""
 _SECOND = frozenset({"co", "com", "org", "net", "ac", "gov"})
 """Labels below which a country has its sites."""
 PROJECTS_MAX = 20
 """A site with more hosts than these gives its projects a host each: their names are no sites'."""
-
-
-@cache
-def _measured() -> frozenset[str]:
-    """Return the labels of the benchmark's names that say whose they are: tables are made without them."""
-    labels = {label.lower() for name in (*PACKAGES.split(), *SITES.split()) for label in name.split(".")}
-    return frozenset(label for label in labels - _COMMON if len(label) > 3)
-
-
-def is_measured(name: str) -> bool:
-    """Tell whether a name has a label of the names that the benchmark looks for."""
-    return not _measured().isdisjoint(name.lower().split("."))
 
 
 def _site_of(host: str) -> str:
@@ -158,22 +138,50 @@ def _site_of(host: str) -> str:
 
 
 def _brands(folder: Path) -> tuple[Counter[str], list[str]]:
-    """Return the hosts at which brands of simple-icons show their signs, and the brands' names, of letters alone."""
-    document = json.loads((folder / "simple-icons" / "_data" / "simple-icons.json").read_text(encoding="utf-8"))
+    """Return the hosts at which brands of simple-icons show their signs, and the brands' names, those of logos too."""
+    icons = json.loads((folder / "simple-icons" / "_data" / "simple-icons.json").read_text(encoding="utf-8"))["icons"]
+    logos = json.loads((folder / "iconify-logos" / "icons.json").read_text(encoding="utf-8"))["icons"]
     hosts: Counter[str] = Counter()
-    for icon in document["icons"]:
+    for icon in icons:
         shown = {re.sub(r"^\w+://|[/:?#].*$", "", icon.get(key, "")).lower() for key in ("source", "guidelines")}
         hosts.update(host for host in shown if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", host))
-    titles = {re.sub(r"[^a-z0-9]", "", icon["title"].lower()) for icon in document["icons"]}
-    named = (title for title in titles if 1 < len(title) < 16 and title[0].isalpha() and not is_measured(title))
-    return Counter({host: count for host, count in hosts.items() if not is_measured(host)}), sorted(named)
+    named = {icon["title"] for icon in icons}
+    for logo in logos:
+        of = re.sub(r"-(icon|wordmark|square|badge)$", "", logo)
+        named |= {of, of.partition("-")[0]}
+    titles = {re.sub(r"[^a-z0-9]", "", name.lower()) for name in named}
+    return hosts, sorted(title for title in titles if 1 < len(title) < 16 and title[0].isalpha())
 
 
 def _homes(folder: Path) -> Counter[str]:
     """Return the sites of packages' home pages, and how many hosts each has; none that has many for its projects."""
-    hosts = {host for _, host in _packages(folder) if "." in host and not is_measured(host)}
-    sites = Counter(map(_site_of, hosts))
+    sites = Counter(map(_site_of, {host for _, host in _packages(folder) if "." in host}))
     return Counter({site: count for site, count in sites.items() if count <= PROJECTS_MAX})
+
+
+WORD_MIN, WORD_MAX = 4, 14
+"""Characters of a word of a table."""
+_ENGLISH = {10: 1.5, 20: 0.4}
+"""SCOWL's sizes, and how much each of their words counts: the smaller, the more usual are its words."""
+_BRAND, _PART, _PARTS_MIN = 0.7, 0.2, 3
+"""The weight of a brand. That of a part of packages' names is times log2 of how many have it, at least so many."""
+
+
+def words_of(folder: Path) -> Mapping[str, float]:
+    """Return the words of which names of sites and apps are made, with their weights: of English, brands, programs."""
+    words: dict[str, float] = {}
+    for size, weight in _ENGLISH.items():
+        for kind in ("english", "american"):
+            listed = (folder / "scowl" / f"{kind}-words.{size}").read_text(encoding="latin-1").split()
+            words |= {word: weight for word in listed if word not in words}
+    parts = Counter(part for name, _ in _packages(folder) for part in set(re.findall(r"[a-z]{4,12}", name)))
+    for part, count in parts.items():
+        if count >= _PARTS_MIN:
+            words[part] = max(words.get(part, 0.0), _PART * log2(count))
+    for brand in _brands(folder)[1]:
+        words[brand] = words.get(brand, 0.0) + _BRAND
+    known = re.compile(f"[a-z0-9]{{{WORD_MIN},{WORD_MAX}}}")
+    return {word: weight for word, weight in words.items() if known.fullmatch(word)}
 
 
 def _sites(folder: Path) -> Texts:
@@ -202,7 +210,7 @@ def _apps(folder: Path) -> Texts:
         yield f"{turned}.android", 0.4
     homes = _homes(folder)
     for name, host in _packages(folder):
-        if re.fullmatch(r"[a-z0-9]{2,12}", name) and not is_measured(name) and _site_of(host) in homes:
+        if re.fullmatch(r"[a-z0-9]{2,12}", name) and _site_of(host) in homes:
             yield ".".join([*reversed(_site_of(host).split(".")), name]), 0.25
 
 

@@ -146,16 +146,11 @@ def _in_alphabet(typed: bytes, alphabet: dict[str, Any]) -> str:
 
 def _written(bits: str, text: str, script: dict[str, Any], state: int) -> tuple[str, str, int]:
     """Write the piece or character at the beginning of a text."""
-    row = _codes_of(script["lengths"][state])
-    found = [piece for piece in script["pieces"] if text.startswith(piece)]
-    if found:
-        piece = max(found, key=len)
-        symbol = len(script["groups"]) + script["pieces"].index(piece)
-        bits += row[symbol]
-    else:
-        piece = text[0]
-        symbol, group = next((place, group) for place, group in enumerate(script["groups"]) if piece in group)
-        bits += row[symbol] + (f"{group.index(piece):0{len(group).bit_length() - 1}b}" if len(group) > 1 else "")
+    row, words = _codes_of(script["lengths"][state]), [words.split(" ") for words in script.get("words", ())]
+    symbols = [*script["groups"], *([piece] for piece in script["pieces"]), *words]
+    found = [(one, symbol, texts) for symbol, texts in enumerate(symbols) for one in texts if text.startswith(one)]
+    piece, symbol, texts = max(found, key=lambda each: len(each[0]))
+    bits += row[symbol] + (f"{texts.index(piece):0{len(texts).bit_length() - 1}b}" if len(texts) > 1 else "")
     return bits, text[len(piece) :], ord(script["after"][symbol]) - ord("a")
 
 

@@ -156,7 +156,12 @@ def test_words_have_the_buckets_of_the_python_sdk(device: Device, name: str) -> 
     draw = random.Random(7)
     letters = [*map(chr, range(0x20, 0x7F)), *PIECES]
     if domain.groups.alphabet:
-        letters += (piece for script in domain.groups.alphabet.scripts for piece in (*script.groups, *script.pieces))
+        for script in domain.groups.alphabet.scripts:
+            letters += (
+                *script.groups,
+                *script.pieces,
+                *(text for words in script.words for text in draw.sample(words, 4)),
+            )
     for _ in range(scaled(100, 5_000)):
         text = "".join(draw.choices(letters, k=draw.randint(0, 24)))
         cell = draw.randrange(cells.count)

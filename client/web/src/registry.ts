@@ -65,6 +65,8 @@ export interface Terms {
 export interface Script {
   readonly groups: readonly string[];
   readonly pieces: readonly string[];
+  /** More pieces, in groups of 2^k, with spaces between them. */
+  readonly words?: readonly string[];
   readonly after: string;
   readonly lengths: readonly string[];
 }
@@ -180,8 +182,8 @@ function isCode({ scripts, choice }: Alphabet): boolean {
   return (
     scripts.length > 0 &&
     filled(choice, choices + 2) &&
-    scripts.every(({ groups, pieces, lengths }) =>
-      lengths.every((row) => filled(row, groups.length + pieces.length + 2)),
+    scripts.every(({ groups, pieces, words = [], lengths }) =>
+      lengths.every((row) => filled(row, groups.length + pieces.length + words.length + 2)),
     )
   );
 }

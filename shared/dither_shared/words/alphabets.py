@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
+from itertools import chain
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
@@ -93,10 +94,10 @@ def _lengths() -> bytes:
 # Alphabets: the code of texts in other scripts than English, and of names in programs.
 #
 # An alphabet has one script, or several. Each symbol of a script stands for a group of 2^k characters, of which k more
-# bits tell one, or for a piece of several characters, which goes before its characters. Two more symbols are END and
-# ESC. The code of a symbol is as above: a canonical Huffman code that depends on the class of the symbol
-# before it, class 0 at the beginning and after a change of script, class 1 after a character that no script has. A text
-# is
+# bits tell one, for a piece of several characters, which goes before its characters, or for 2^k such pieces: words. Two
+# more symbols are END and ESC. The code of a symbol is as above: a canonical Huffman code that depends on the class of
+# the symbol before it, class 0 at the beginning and after a change of script, class 1 after a character that no script
+# has. A text is
 #
 #     the choice of a script, where there are several;  its symbols;  END
 #
@@ -128,35 +129,37 @@ class ScriptTable:
     groups: tuple[str, ...]
     """Characters, 2^k each."""
     pieces: tuple[str, ...]
-    """Longest first."""
     after: bytes
     """The class after each symbol."""
     lengths: tuple[bytes, ...]
-    """A row for each class: the lengths of the codes of groups, pieces, END and ESC."""
+    """A row for each class: the lengths of the codes of groups, pieces, words, END and ESC."""
+    words: tuple[tuple[str, ...], ...] = ()
+    """More pieces, in groups of 2^k."""
 
     def __post_init__(self) -> None:
-        texts = (*self.groups, *self.pieces)
-        sizes = all(group and len(group).bit_count() == 1 for group in self.groups)
-        once = len(self.symbols) == sum(map(len, self.groups)) + len(self.pieces)
-        after = len(self.after) == len(texts) and max(self.after, default=0) < len(self.lengths) > ESCAPED
-        longest_first = sorted(self.pieces, key=len, reverse=True) == [*self.pieces]
-        if not (sizes and once and after and longest_first and all(len(piece) > 1 for piece in self.pieces)):
+        sizes = all(len(texts).bit_count() == 1 for texts in self.texts)
+        once = len(self.symbols) == sum(map(len, self.texts))
+        after = len(self.after) == self.end and max(self.after, default=0) < len(self.lengths) > ESCAPED
+        if not (sizes and once and after and all(len(piece) > 1 for piece in chain(self.pieces, *self.words))):
             raise InvalidParameter(
-                "a script must have groups of 2^k characters, each once, and a class after each symbol"
+                "a script must have groups of 2^k characters or words, each once, and a class after each symbol"
             )
         for row in self.lengths:
-            _check_code(row, len(texts) + 2)
+            _check_code(row, self.end + 2)
+
+    @cached_property
+    def texts(self) -> tuple[Sequence[str], ...]:
+        """The characters, the piece or the words that each symbol stands for."""
+        return (*self.groups, *((piece,) for piece in self.pieces), *self.words)
 
     @cached_property
     def symbols(self) -> dict[str, tuple[int, int, int]]:
         """The symbol of each character and piece, with the bits that tell it in its group, and how many these are."""
-        found: dict[str, tuple[int, int, int]] = {}
-        for symbol, group in enumerate(self.groups):
-            for place, character in enumerate(group):
-                found[character] = symbol, place, len(group).bit_length() - 1
-        for symbol, piece in enumerate(self.pieces, len(self.groups)):
-            found[piece] = symbol, 0, 0
-        return found
+        return {
+            text: (symbol, place, len(texts).bit_length() - 1)
+            for symbol, texts in enumerate(self.texts)
+            for place, text in enumerate(texts)
+        }
 
     @cached_property
     def rows(self) -> tuple[Codes, ...]:
@@ -164,29 +167,30 @@ class ScriptTable:
         return tuple(map(codes_of, self.lengths))
 
     @cached_property
-    def ends(self) -> tuple[bytes, ...]:
-        """The bytes of the pieces."""
-        return tuple(piece.encode() for piece in self.pieces)
+    def sizes(self) -> tuple[int, ...]:
+        """How many characters pieces have, the most first."""
+        return tuple(sorted({len(text) for text in self.symbols} - {1}, reverse=True))
 
     @property
     def end(self) -> int:
         """The symbol END; ESC is the next."""
-        return len(self.after)
+        return len(self.texts)
 
     def at(self, text: str, place: int) -> str:
         """Return the piece or else the character at a place of a text."""
-        for piece in self.beginning.get(text[place], ()):
-            if text.startswith(piece, place):
-                return piece
-        return text[place]
+        longest = (text[place : place + size] for size in self.sizes)
+        return next((piece for piece in longest if piece in self.symbols), text[place])
 
     @cached_property
-    def beginning(self) -> dict[str, list[str]]:
-        """The pieces that begin with each character, longest first."""
-        found: dict[str, list[str]] = {}
-        for piece in self.pieces:
-            found.setdefault(piece[0], []).append(piece)
-        return found
+    def ends(self) -> Mapping[int, frozenset[bytes]]:
+        """The bytes of the pieces, by how many they are."""
+        pieces = {text.encode() for text in self.symbols if len(text) > 1}
+        sizes = {len(piece) for piece in pieces}
+        return {size: frozenset(piece for piece in pieces if len(piece) == size) for size in sizes}
+
+    def ends_a_piece(self, typed: bytes) -> bool:
+        """Tell whether bytes end in those of a piece."""
+        return any(typed[-size:] in pieces for size, pieces in self.ends.items())
 
 
 @frozen
@@ -200,7 +204,7 @@ class Alphabet:
     """All that it was made of."""
 
     def __post_init__(self) -> None:
-        if not self.scripts or any(script.pieces for script in self.others):
+        if not self.scripts or any(script.sizes for script in self.others):
             raise InvalidParameter("an alphabet must have a script, and pieces only where it has one alone")
         _check_code(self.choice, len(self.others) + 2)
 
@@ -209,7 +213,11 @@ class Alphabet:
         """Return the alphabet of a table."""
         scripts = tuple(
             ScriptTable(
-                tuple(each["groups"]), tuple(each["pieces"]), _numbers(each["after"], 0), _rows(each["lengths"])
+                tuple(each["groups"]),
+                tuple(each["pieces"]),
+                _numbers(each["after"], 0),
+                _rows(each["lengths"]),
+                tuple(tuple(words.split(" ")) for words in each.get("words", ())),
             )
             for each in document["scripts"]
         )

@@ -100,14 +100,14 @@ def _read_in(alphabet: Alphabet, bits: int, length: int, first: Start) -> Start:
     """Read a prefix in the code of an alphabet."""
     typed, left = first.typed, first.unread + length
     script, state = (first.script, first.state) if first.typed or alphabet.others else (0, START)
-    total, ends = first.read + left, alphabet.scripts[0].ends
+    total, first_script = first.read + left, alphabet.scripts[0]
     ended = doubtful = False
     while not ended and (step := _step(alphabet, bits, left, script, state)) is not None:
         symbol, chosen, script, state, left = step
         typed += symbol
         # Any other choice is another code; and so is a piece that was written as less, which ends where a symbol does,
         # or in a later piece.
-        ended, doubtful = not symbol, doubtful or chosen or typed.endswith(ends)
+        ended, doubtful = not symbol, doubtful or chosen or first_script.ends_a_piece(typed)
     start = Start(typed, ended, True, left, script, state, total - left)
     if doubtful and (typed or ended) and not _is_written(alphabet, bits >> left, start):
         return replaced(start, possible=False)
@@ -162,13 +162,11 @@ def _step(
     symbol, left = taken
     if symbol >= table.end:
         return b"" if symbol == table.end else _LOST, chosen, script, state, left
-    if symbol >= len(table.groups):
-        return table.pieces[symbol - len(table.groups)].encode(), chosen, script, table.after[symbol], left
-    group = table.groups[symbol]
-    left -= len(group).bit_length() - 1
+    texts = table.texts[symbol]
+    left -= len(texts).bit_length() - 1
     if left < 0:
         return None
-    return group[bits >> left & len(group) - 1].encode(), chosen, script, table.after[symbol], left
+    return texts[bits >> left & len(texts) - 1].encode(), chosen, script, table.after[symbol], left
 
 
 def _bytes_of(number: int) -> bytes:

@@ -4,6 +4,9 @@ Behind the listed sites and packages come made-up ones with numbers, whose commo
 a search goes on with it, so a second world of each has as many different names behind them, made of the words of
 Python's library.
 
+A table of names has brands and words as lists of brands and of English have them, some of these names among them. So
+there are worlds of those names alone whose own part, such as com.NAME or NAME.com, is none of the table's words.
+
 Words of languages are those of the package wordfreq, if it is installed: `pip install wordfreq`. It is CC BY-SA 4.0, so
 no table is made of it, and none of it is kept here. Its words are ranked; all devices have words by Zipf's law.
 """
@@ -77,6 +80,8 @@ def worlds() -> dict[str, tuple[str, Callable[[], Sequence[str]]]]:
         "packages": ("package", partial(_filled, PACKAGES.split(), "com.example.app{}")),
         "sites before many others": ("site", partial(_before, SITES.split(), "{}.com")),
         "packages before many others": ("package", partial(_before, PACKAGES.split(), "com.{}.android")),
+        "sites not listed": ("site", lambda: _before(unlisted("site", SITES.split()), "{}.com")),
+        "packages not listed": ("package", lambda: _before(unlisted("package", PACKAGES.split()), "com.{}.android")),
         "English": ("", partial(_spoken, "en")),
         **{name: (alphabet, partial(_spoken, language)) for name, (alphabet, language) in languages.items()},
     }
@@ -134,6 +139,17 @@ def _spoken(language: str) -> Sequence[str]:
     listed = import_module("wordfreq").top_n_list(language, 2 * WORDS)
     words = [word for word in listed if not any(character.isdigit() for character in word)]
     return _filled(words, f"{words[0]}{{}}")
+
+
+def unlisted(alphabet: str, names: Sequence[str]) -> Sequence[str]:
+    """Return those of the names whose own part, which says whose they are, is no word of an alphabet's table."""
+    (script,) = alphabet_of(load(alphabet)[0]).scripts
+    return [name for name in names if _own(alphabet, name) not in script.symbols]
+
+
+def _own(alphabet: str, name: str) -> str:
+    labels = name.split(".")
+    return labels[1] if alphabet == "package" else max(labels[:-1], key=len)
 
 
 def _before(listed: Sequence[str], made_up: str) -> Sequence[str]:

@@ -61,13 +61,14 @@ function inAlphabet(typed: Uint8Array, { scripts, choice }: Alphabet): string {
   const text = typed[0]! >= 0xfe ? String.fromCharCode(0xdc00 + typed[0]!) : new TextDecoder("utf-8", { ignoreBOM: true }).decode(typed);
   const characters = [...text];
   let script = scripts[0]!;
+  let at = symbolsOf(script);
   let state = 0; // 0 at the beginning, 1 after a character that no script has
   let choosing = others.length > 0;
   let bits = "";
   const coded = (symbol: number): string => codes(lettersOf(script.lengths[state]!))[symbol]!;
   for (let place = 0; place < characters.length; ) {
     const character = characters[place]!;
-    if (choosing || !placeIn(script, characters, place)) {
+    if (choosing || !at(characters, place)) {
       if (!choosing) bits += coded(script.after.length + 1);
       choosing = false;
       const found = others.findIndex((one) => one.groups.some((group) => group.includes(character)));
@@ -81,8 +82,9 @@ function inAlphabet(typed: Uint8Array, { scripts, choice }: Alphabet): string {
       }
       bits += choices[found]!;
       [script, state] = [others[found]!, 0];
+      at = symbolsOf(script);
     }
-    const { symbol, more, taken } = placeIn(script, characters, place)!;
+    const [symbol, more, taken] = at(characters, place)!;
     bits += coded(symbol) + more;
     state = script.after.charCodeAt(symbol) - 0x61;
     place += taken;
@@ -90,21 +92,28 @@ function inAlphabet(typed: Uint8Array, { scripts, choice }: Alphabet): string {
   return bits + (choosing ? choices[0]! : "") + coded(script.after.length);
 }
 
-/** Return the symbol at a place, the bits that tell a character in its group, and how many characters it is. */
-function placeIn(
-  { groups, pieces }: Script,
-  characters: readonly string[],
-  place: number,
-): { symbol: number; more: string; taken: number } | undefined {
-  const left = characters.slice(place).join("");
-  const piece = pieces.findIndex((one) => left.startsWith(one));
-  if (piece >= 0) return { symbol: groups.length + piece, more: "", taken: [...pieces[piece]!].length };
-  for (const [symbol, group] of groups.entries()) {
-    const members = [...group];
-    const found = members.indexOf(characters[place]!);
-    if (found >= 0) return { symbol, more: members.length > 1 ? binary(found, Math.log2(members.length)) : "", taken: 1 };
+/** A symbol, the bits that tell a text in its group, and how many characters the text is. */
+type Coding = readonly [number, string, number];
+
+/** Return what gives the longest piece of a script, or else the character, at a place. */
+function symbolsOf({ groups, pieces, words = [] }: Script): (characters: readonly string[], place: number) => Coding | undefined {
+  const texts = [...groups.map((group) => [...group]), ...pieces.map((piece) => [piece]), ...words.map((some) => some.split(" "))];
+  const found = new Map<string, Coding>();
+  let longest = 1;
+  for (const [symbol, members] of texts.entries()) {
+    for (const [number, text] of members.entries()) {
+      const taken = [...text].length;
+      longest = Math.max(longest, taken);
+      found.set(text, [symbol, members.length > 1 ? binary(number, Math.log2(members.length)) : "", taken]);
+    }
   }
-  return undefined;
+  return (characters, place) => {
+    for (let taken = longest; taken > 0; taken--) {
+      const coding = found.get(characters.slice(place, place + taken).join(""));
+      if (coding) return coding;
+    }
+    return undefined;
+  };
 }
 
 function lettersOf(row: string): number[] {
