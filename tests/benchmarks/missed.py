@@ -12,7 +12,8 @@ above zero.
 truth says that as many are false as the original has: a few strings in 20 seeds, so that the difference is told with
 its standard error, by a jackknife over the seeds. The second asks for the original's share of false ones. There a
 decoder that cannot tell rare strings from none has fewer false ones than that, and `could` is what our ranking would
-name with as many false ones as can be reached. `--missed-seeds` and `--populations` choose what is drawn.
+name with as many false ones as can be reached. `--missed-seeds`, `--missed-first` and `--populations` choose what is
+drawn.
 """
 
 import argparse
@@ -41,7 +42,7 @@ from tests.benchmarks.rappor import (
     true_at,
 )
 
-SEEDS = 20
+FIRST, SEEDS = 1000, 20
 LEVELS = (0.05, 0.1)
 OF_REACHABLE_MIN = 0.6
 AS_MANY_MIN = 18
@@ -196,9 +197,9 @@ def reachable(effects: Floats) -> float:
     return nulls / (nulls + int(unseen.sum()))
 
 
-def measure(population: Population, seeds: int = SEEDS) -> list[Run]:
+def measure(population: Population, seeds: int = SEEDS, first: int = FIRST) -> list[Run]:
     """Draw and decode for each seed."""
-    return [run_once(population, seed) for seed in range(1000, 1000 + seeds)]
+    return [run_once(population, seed) for seed in range(first, first + seeds)]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -208,14 +209,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--asked", action="store_true", help="of missed: where the original's share is asked for, alone"
     )
     parser.add_argument("--missed-seeds", type=int, default=SEEDS, help="draws of each population")
+    parser.add_argument("--missed-first", type=int, default=FIRST, help="the first draw's seed")
     parser.add_argument("--populations", default="", help="of missed: those whose names begin so; default: all")
 
 
-def run(seeds: int = SEEDS, begins: str = "", *, truth: bool = False, asked: bool = False) -> None:
+def run(seeds: int = SEEDS, begins: str = "", first: int = FIRST, *, truth: bool = False, asked: bool = False) -> None:
     """Print the side-by-side; raise AssertionError when an aim is missed."""
     populations = [each for each in POPULATIONS if each.name.startswith(begins)]
     if truth or asked:
-        compare(populations, seeds, truth=truth, asked=asked)
+        compare(populations, seeds, first, truth=truth, asked=asked)
         return
     print(
         f"\n  means of {seeds} seeds; named: true strings, and the share of false ones, where .05 and .1 may be false;"
@@ -229,7 +231,7 @@ def run(seeds: int = SEEDS, begins: str = "", *, truth: bool = False, asked: boo
     print(f"  {'population':22}{names}")
     lines = []
     for population in populations:
-        line = Line.of(population, measure(population, seeds))
+        line = Line.of(population, measure(population, seeds, first))
         print(line, flush=True)
         lines.append(line)
     missed = [word for line in lines for word in line.missed]
@@ -242,14 +244,14 @@ def run(seeds: int = SEEDS, begins: str = "", *, truth: bool = False, asked: boo
     assert not missed, "; ".join(missed)
 
 
-def compare(populations: Sequence[Population], seeds: int, *, truth: bool, asked: bool) -> None:
+def compare(populations: Sequence[Population], seeds: int, first: int = FIRST, *, truth: bool, asked: bool) -> None:
     """Print the tables that are asked for, of the same draws."""
     print(f"\n  means of {seeds} seeds; theirs: true strings and the share of false ones by the original's two steps")
     titles = f"{'theirs':>15}" + f"{'truth':>9}{'more':>8}{'error':>7}" * truth
     print(f"  {'population':22}{titles}" + f"{'asked':>9}{'false':>8}{'could':>9}" * asked + f"{'CPU ms':>9}")
     as_many, as_many_asked = 0, 0
     for population in populations:
-        runs = measure(population, seeds)
+        runs = measure(population, seeds, first)
         line = Line.of(population, runs)
         cells = f"  {line.name:22}{line.theirs:9.1f}{line.their_false:6.3f}"
         if truth:
