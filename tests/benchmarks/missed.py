@@ -10,22 +10,32 @@ above zero.
 
 `--truth` and `--asked` print a table each in place of the whole one. The first cuts both decoders' rankings where the
 truth says that as many are false as the original has: a few strings in 20 seeds, so that the difference is told with
-its standard error, by a jackknife over the seeds. The second asks for the original's share of false ones. There a
-decoder that cannot tell rare strings from none has fewer false ones than that, and `could` is what our ranking would
-name with as many false ones as can be reached. `--missed-seeds`, `--missed-first` and `--populations` choose what is
-drawn.
+its standard error, by a jackknife over the seeds. `law` is our ranking if the fit knew how many candidates have which
+share, in place of finding it out: about the best that there is. Where that is behind, too, it is by the draws. The
+second table asks for the original's share of false ones. There a decoder that cannot tell rare strings from none has
+fewer false ones than that, and `could` is what our ranking would name with as many false ones as can be reached.
+`--missed-seeds`, `--missed-first` and `--populations` choose what is drawn.
 """
 
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
 from scipy.sparse.linalg import eigsh
 
 from dither_aggregator.analysis.decoder import Channel, Decoded, decode
+from dither_aggregator.analysis.decoder_equations import (
+    ROUNDS_OF_ALL,
+    Passed,
+    Prior,
+    gains_of,
+    make_equations,
+    merge,
+    pass_messages,
+)
 from dither_aggregator.analysis.rows import FALSE_SHARE_MAX, FALSE_SHARE_MIN, Mask
 from tests.benchmarks.rappor import (
     LAWS,
@@ -140,6 +150,37 @@ def _lasso(gram: Floats, right: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
+class KnownLaw(Prior):
+    """How many candidates have which share: `edges` are the shares, and `chance` the part of candidates with each."""
+
+    def learn(self, estimate: Floats, error: Floats) -> tuple[Prior, Floats, Floats]:
+        """Return itself, as nothing is left to learn, each share's mean given its estimate, and the mean's slope."""
+        fit = -(((estimate[:, np.newaxis] - self.edges) / error[:, np.newaxis]) ** 2) / 2
+        weight = np.exp(fit - fit.max(axis=1, keepdims=True)) * self.chance
+        weight /= weight.sum(axis=1, keepdims=True)
+        mean = weight @ self.edges
+        return self, mean, (weight @ self.edges**2 - mean**2) / error**2
+
+
+def scores_by_the_law(drawn: Draw, channel: Channel) -> Floats:
+    """Return how many standard errors each candidate is above zero by a fit that knows how many have which share."""
+    patterns, group_of = merge(drawn.bits)
+    equations = make_equations(drawn.tally, patterns, channel)
+    shares, numbers = np.unique(drawn.truth, return_counts=True)
+    nothing, all_cohorts = np.zeros((len(patterns), 1)), np.ones((len(equations.weight), 1))
+    start = Passed(nothing, 0 * all_cohorts, [KnownLaw(shares, numbers / numbers.sum())])
+    passed = pass_messages(equations, all_cohorts, start, ROUNDS_OF_ALL)
+    residual = passed.residual(equations)
+    weight = equations.weights_by_cohort().sum(axis=1)
+    norm = weight * (1 - weight / equations.weight.sum())
+    estimate = passed.shares[:, 0] + equations.patterns @ gains_of(equations.weight, residual[:, 0]) / norm
+    within = equations.within_cohorts(residual)[:, 0]
+    scale2 = max(1.0, float(equations.weight @ within**2) / (len(within) - equations.cohorts))
+    scores: Floats = (estimate * np.sqrt(norm / scale2))[group_of]
+    return scores
+
+
+@dataclass(frozen=True)
 class Named:
     """The strings that a decoder names in one draw."""
 
@@ -164,8 +205,10 @@ class Run:
     truth: Floats
     reachable: float
     """The part of the asked share that can be reached."""
-    seconds: float = 0.0
+    seconds: float
     """The processor's, of this decoder alone."""
+    by_the_law: Score | None = None
+    """The same draw's, ranked by the fit that knows the law, where it is asked for."""
 
 
 def named(called: Mask, truth: Floats) -> Named:
@@ -173,8 +216,8 @@ def named(called: Mask, truth: Floats) -> Named:
     return Named(int((called & (truth > 0)).sum()), int((called & (truth == 0)).sum()))
 
 
-def run_once(population: Population, seed: int) -> Run:
-    """Draw and decode."""
+def run_once(population: Population, seed: int, *, by_law: bool = False) -> Run:
+    """Draw and decode, and rank by a fit that knows the law if that is asked for."""
     drawn = draw_population(population, seed)
     started = time.process_time()
     decoded = decode(drawn.tally, drawn.candidates, drawn.bits, population.channel)
@@ -182,7 +225,11 @@ def run_once(population: Population, seed: int) -> Run:
     at = {level: named_at(decoded, drawn.truth, level) for level in LEVELS}
     theirs = named(originals_scores(drawn.tally, drawn.bits, population.channel) > TWO_ERRORS, drawn.truth)
     errors = np.array([row.std_error for row in decoded.rows])
-    return Run(at, theirs, decoded, score(decoded, drawn), drawn.truth, reachable(drawn.truth / errors), seconds)
+    ours, best = score(decoded, drawn), None
+    if by_law:
+        scores = scores_by_the_law(drawn, population.channel)
+        best = replace(ours, true_scores=scores[drawn.truth > 0], false_scores=scores[drawn.truth == 0])
+    return Run(at, theirs, decoded, ours, drawn.truth, reachable(drawn.truth / errors), seconds, best)
 
 
 def named_at(decoded: Decoded, truth: Floats, level: float) -> Named:
@@ -197,9 +244,9 @@ def reachable(effects: Floats) -> float:
     return nulls / (nulls + int(unseen.sum()))
 
 
-def measure(population: Population, seeds: int = SEEDS, first: int = FIRST) -> list[Run]:
+def measure(population: Population, seeds: int = SEEDS, first: int = FIRST, *, by_law: bool = False) -> list[Run]:
     """Draw and decode for each seed."""
-    return [run_once(population, seed) for seed in range(first, first + seeds)]
+    return [run_once(population, seed, by_law=by_law) for seed in range(first, first + seeds)]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -247,15 +294,17 @@ def run(seeds: int = SEEDS, begins: str = "", first: int = FIRST, *, truth: bool
 def compare(populations: Sequence[Population], seeds: int, first: int = FIRST, *, truth: bool, asked: bool) -> None:
     """Print the tables that are asked for, of the same draws."""
     print(f"\n  means of {seeds} seeds; theirs: true strings and the share of false ones by the original's two steps")
-    titles = f"{'theirs':>15}" + f"{'truth':>9}{'more':>8}{'error':>7}" * truth
+    titles = f"{'theirs':>15}" + f"{'truth':>9}{'more':>8}{'error':>7}{'law':>8}" * truth
     print(f"  {'population':22}{titles}" + f"{'asked':>9}{'false':>8}{'could':>9}" * asked + f"{'CPU ms':>9}")
-    as_many, as_many_asked = 0, 0
+    as_many, as_many_by_law, as_many_asked = 0, 0, 0
     for population in populations:
-        runs = measure(population, seeds, first)
+        runs = measure(population, seeds, first, by_law=truth)
         line = Line.of(population, runs)
         cells = f"  {line.name:22}{line.theirs:9.1f}{line.their_false:6.3f}"
         if truth:
-            cells += f"{line.ours:9.1f}{line.ours - line.theirs:+8.1f}{error_of_more(runs):7.1f}"
+            best = at_the_truth(runs, by_law=True)
+            as_many_by_law += best >= line.theirs
+            cells += f"{line.ours:9.1f}{line.ours - line.theirs:+8.1f}{error_of_more(runs):7.1f}{best:8.1f}"
         if asked:
             cells += f"{line.asked:9.1f}{line.asked_false:8.3f}{could(runs, line.their_false):9.1f}"
         print(f"{cells}{1e3 * np.mean([each.seconds for each in runs]):9.0f}", flush=True)
@@ -263,7 +312,7 @@ def compare(populations: Sequence[Population], seeds: int, first: int = FIRST, *
         as_many_asked += line.asked >= line.theirs
     print(
         f"\n  as many as theirs, of {len(populations)}:"
-        + f" {as_many} (truth)" * truth
+        + f" {as_many} (truth), {as_many_by_law} (law)" * truth
         + f" {as_many_asked} (asked)" * asked
     )
 
@@ -277,9 +326,10 @@ def error_of_more(runs: Sequence[Run]) -> float:
     return float(np.std(more)) * sqrt(len(runs) - 1)
 
 
-def at_the_truth(runs: Sequence[Run]) -> float:
+def at_the_truth(runs: Sequence[Run], *, by_law: bool = False) -> float:
     """Return how many true strings are found at the lowest score with no more false ones than the original's."""
-    return true_at([each.score for each in runs], float(np.mean([each.theirs.false_share for each in runs])))
+    scores = [each.by_the_law if by_law and each.by_the_law else each.score for each in runs]
+    return true_at(scores, float(np.mean([each.theirs.false_share for each in runs])))
 
 
 def could(runs: Sequence[Run], level: float) -> float:
