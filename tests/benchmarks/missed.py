@@ -4,9 +4,11 @@ Populations are new ones by the laws of the original's regression cases: of 100,
 too many candidates, and with half of the mass in no candidate. A false string is one that nobody has.
 
 How near the share of false strings can come to what was asked has a limit, whatever the decoder. A population in which
-nobody has the rarest strings sends nearly the same reports, and there they must count as false. `reachable` is the
-asked share, less that: strings are too rare to be seen where their estimates, added up, lie at most two standard errors
-above zero.
+nobody has the rarest strings sends nearly the same reports, and there they must count as false. `limit` is what the
+best test between the two leaves of the asked share, if a decoder names as many as it may where it takes the strings for
+there, and the share holds in the other population, too. It would have to know both. `reachable` is less: what a decoder
+reaches that knows no more than that strings too rare to be seen may be nobody's, those whose estimates, added up, lie
+at most two standard errors above zero.
 
 `--truth` and `--asked` print a table each in place of the whole one. The first cuts both decoders' rankings where the
 truth says that as many are false as the original has: a few strings in 20 seeds, so that the difference is told with
@@ -25,6 +27,7 @@ from math import sqrt
 
 import numpy as np
 from scipy.sparse.linalg import eigsh
+from scipy.special import ndtr, ndtri
 
 from dither_aggregator.analysis.decoder import Channel, Decoded, decode
 from dither_aggregator.analysis.decoder_equations import (
@@ -204,7 +207,9 @@ class Run:
     score: Score
     truth: Floats
     reachable: float
-    """The part of the asked share that can be reached."""
+    """The part of the asked share that a decoder reaches to which strings too rare to be seen are nobody's."""
+    limit: float
+    """The part that no decoder passes."""
     seconds: float
     """The processor's, of this decoder alone."""
     by_the_law: Score | None = None
@@ -229,7 +234,8 @@ def run_once(population: Population, seed: int, *, by_law: bool = False) -> Run:
     if by_law:
         scores = scores_by_the_law(drawn, population.channel)
         best = replace(ours, true_scores=scores[drawn.truth > 0], false_scores=scores[drawn.truth == 0])
-    return Run(at, theirs, decoded, ours, drawn.truth, reachable(drawn.truth / errors), seconds, best)
+    effects = drawn.truth / errors
+    return Run(at, theirs, decoded, ours, drawn.truth, reachable(effects), limit(effects), seconds, best)
 
 
 def named_at(decoded: Decoded, truth: Floats, level: float) -> Named:
@@ -237,8 +243,22 @@ def named_at(decoded: Decoded, truth: Floats, level: float) -> Named:
     return named(np.array([row.significant for row in decoded.named(level).rows], dtype=np.bool_), truth)
 
 
+def limit(effects: Floats) -> float:
+    """Return the part of an asked share that no decoder passes, from what candidates have in standard errors.
+
+    If the rarest u strings beside n that nobody has may be nobody's, too, and a decoder takes them for there, it may
+    name (n + u) / n times as many of all those. If they are not, that is too many: it may do so in n / (n + u) of all
+    draws. Their sum, which tells the two apart nearly as well as all of them do, lies d standard deviations apart, so
+    that by the test of Neyman and Pearson it does so in Phi(d + Phi^-1(n / (n + u))) of draws if they are there.
+    """
+    nulls, held = np.count_nonzero(effects == 0), np.sort(effects[effects > 0])
+    both = nulls + np.arange(1, len(held) + 1)
+    chances = ndtr(np.cumsum(held) / np.sqrt(both) + ndtri(nulls / both))
+    return float(chances.min(initial=1.0))
+
+
 def reachable(effects: Floats) -> float:
-    """Return the part of an asked share that can be reached, from what candidates have in standard errors."""
+    """Return the part of an asked share that is reached if strings too rare to be seen are nobody's."""
     nulls, held = np.count_nonzero(effects == 0), np.sort(effects[effects > 0])
     unseen = np.cumsum(held) <= 2 * np.sqrt(nulls + np.arange(1, len(held) + 1))
     return nulls / (nulls + int(unseen.sum()))
@@ -269,12 +289,15 @@ def run(seeds: int = SEEDS, begins: str = "", first: int = FIRST, *, truth: bool
     print(
         f"\n  means of {seeds} seeds; named: true strings, and the share of false ones, where .05 and .1 may be false;"
     )
-    print("  reachable: what any decoder could reach of .05; theirs: true strings and the share of false ones by the")
+    print("  reachable: of .05, where strings too rare to be seen are nobody's; limit: what no decoder passes; theirs:")
     print(
-        "  original's two steps; as many: ours at their share of false ones, cut where the truth says, and where that"
+        "  true strings and the share of false ones by the original's two steps; ours at their share of false ones, cut"
     )
-    print("  share is asked for; shown: how often the intervals of the strings named at .05 hold")
-    names = f"{'at .05':>15}{'reachable':>11}{'at .1':>15}{'theirs':>15}{'ours':>8}{'asked':>8}{'shown':>8}"
+    print(
+        "  where the truth says, and where that share is asked for; shown: how often the intervals of the strings named"
+    )
+    print("  at .05 hold")
+    names = f"{'at .05':>15}{'reachable':>11}{'limit':>7}{'at .1':>15}{'theirs':>15}{'ours':>8}{'asked':>8}{'shown':>8}"
     print(f"  {'population':22}{names}")
     lines = []
     for population in populations:
@@ -348,6 +371,7 @@ class Line:
     error: tuple[float, ...]
     """The standard errors of `false`."""
     reachable: float
+    limit: float
     theirs: float
     their_false: float
     ours: float
@@ -371,6 +395,7 @@ class Line:
             tuple(shares.mean(axis=0).tolist()),
             tuple((shares.std(axis=0) / sqrt(len(runs))).tolist()),
             float(np.mean([each.reachable for each in runs])),
+            float(np.mean([each.limit for each in runs])),
             float(np.mean([each.theirs.true for each in runs])),
             their_false,
             at_the_truth(runs),
@@ -399,6 +424,6 @@ class Line:
         at = [f"{true:.1f} {false:.3f}" for true, false in zip(self.true, self.false, strict=True)]
         theirs = f"{self.theirs:.1f} {self.their_false:.3f}"
         return (
-            f"  {self.name:22}{at[0]:>15}{LEVELS[0] * self.reachable:11.3f}{at[1]:>15}{theirs:>15}{self.ours:8.1f}"
-            f"{self.asked:8.1f}{self.shown:8.3f}"
+            f"  {self.name:22}{at[0]:>15}{LEVELS[0] * self.reachable:11.3f}{LEVELS[0] * self.limit:7.3f}"
+            f"{at[1]:>15}{theirs:>15}{self.ours:8.1f}{self.asked:8.1f}{self.shown:8.3f}"
         )
