@@ -93,7 +93,7 @@ def test_no_decoder_passes_the_limit() -> None:
 
 
 def test_a_fit_that_knows_the_law_finds_about_as_many() -> None:
-    """Of 90 strings of equal shares, 4 draws: what is found differs by less than a tenth.
+    """4 draws of 90 strings of equal shares: as many are found within a tenth.
 
     The planted bug knows that nobody has any, and so leaves each string to all others as noise.
     """

@@ -13,10 +13,10 @@ at most two standard errors above zero.
 `--truth` and `--asked` print a table each in place of the whole one. The first cuts both decoders' rankings where the
 truth says that as many are false as the original has: a few strings in 20 seeds, so that the difference is told with
 its standard error, by a jackknife over the seeds. `law` is our ranking if the fit knew how many candidates have which
-share, in place of finding it out: about the best that there is. Where that is behind, too, it is by the draws. The
-second table asks for the original's share of false ones. There a decoder that cannot tell rare strings from none has
-fewer false ones than that, and `could` is what our ranking would name with as many false ones as can be reached.
-`--missed-seeds`, `--missed-first` and `--populations` choose what is drawn.
+share, in place of finding it out: about the best that there is. If the original finds more than that, too, the draws
+are why. The second table asks for the original's share of false ones. There a decoder that cannot tell rare strings
+from none has fewer false ones than that, and `could` is what our ranking would name with as many false ones as can be
+reached. `--missed-seeds`, `--missed-first` and `--populations` choose what is drawn.
 """
 
 import argparse
