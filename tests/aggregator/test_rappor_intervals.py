@@ -17,6 +17,7 @@ from dither_aggregator.analysis.decoder_equations import (
     PARTS,
     Equations,
     Passed,
+    gains_of,
     make_equations,
     merge,
     pass_messages,
@@ -129,11 +130,40 @@ def test_a_fit_that_went_astray_does_no_harm(monkeypatch: pytest.MonkeyPatch) ->
     assert abs(np.mean(np.abs([off_of_a_long_list(seed)[0] for seed in range(2)]) < Z) - 0.95) < 0.038
 
 
+def test_with_nothing_fitted_each_estimate_is_the_regression_on_one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a mean of all bits: with one of each cohort, which leaves the cohorts' sums out, it would be another one."""
+    tally, values, bits = drawn(LONG, LONG_SHARES, 1_000_000, 1)
+    equations = make_equations(tally, merge(bits)[0], LONG)
+
+    def nothing(equations: Equations, training: Floats, start: Passed | None = None, rounds_min: int = 0) -> Passed:
+        passed = pass_messages(equations, training, start, rounds_min)
+        return replace(passed, shares=np.zeros_like(passed.shares), own=np.zeros_like(passed.own))
+
+    monkeypatch.setattr(decoder, "pass_messages", nothing)
+    estimate = column(decode(tally, values, bits, LONG), "estimate")
+    # Nothing fitted, all bits have the rate of unlisted strings: a weight is the number of the cohort's reports.
+    weight, columns = equations.reports.astype(np.float64), equations.patterns.toarray().T
+    of_all = columns - weight @ columns / weight.sum()
+    within = equations.within_cohorts(columns)
+    slopes, slopes_within = ((weight * equations.share) @ each / (weight @ each**2) for each in (of_all, within))
+    assert np.abs(estimate - slopes).max() < 1e-9
+    assert np.abs(estimate - slopes_within).max() > 1e-3
+
+
+def test_what_is_added_to_all_bits_alike_changes_no_estimate() -> None:
+    """As reports add to them that send every bit, or a channel that is a little off."""
+    tally, _, bits = drawn(LONG, LONG_SHARES, 1_000_000, 1)
+    equations = make_equations(tally, merge(bits)[0], LONG)
+    found, same = (decoder.infer_by_folds(replace(equations, share=equations.share + added)) for added in (0.0, 0.05))
+    assert np.allclose(found.estimate, same.estimate, rtol=0, atol=1e-9)
+    assert np.allclose(found.strangers, same.strangers, rtol=0, atol=1e-9)
+
+
 def with_their_own(equations: Equations, norm: Floats) -> tuple[Floats, Floats, float]:
     """Plant a bug: a candidate's own share of its residual stays in."""
     passed = pass_messages(equations, np.ones((len(equations.weight), 1)))
     residual = replace(passed, own=np.zeros_like(passed.own)).residual(equations)[:, 0]
-    gains: Floats = equations.weight * residual
+    gains = gains_of(equations.weight, residual)
     return norm * passed.shares[:, 0] + equations.patterns @ gains, gains, float(gains @ residual)
 
 

@@ -66,7 +66,14 @@ def main() -> None:
     missed.add_options(parser)
     asked = parser.parse_args()
     sections = SECTIONS | {
-        "missed": partial(missed.run, asked.missed_seeds, asked.populations, truth=asked.truth, asked=asked.asked),
+        "missed": partial(
+            missed.run,
+            asked.missed_seeds,
+            asked.populations,
+            asked.missed_first,
+            truth=asked.truth,
+            asked=asked.asked,
+        ),
         "numbers": partial(numbers.run, asked.n, asked.seeds),
         "tables": partial(tables.run, asked.table_n, asked.table_seeds, asked.table_coverage),
         "words": partial(words.run, asked.words_n, asked.words_seeds),

@@ -54,6 +54,7 @@ from dither_aggregator.analysis.decoder_equations import (
     Ints,
     Mask,
     Passed,
+    gains_of,
     make_equations,
     merge,
     pass_messages,
@@ -399,11 +400,11 @@ def _at_most_one(shares: Floats) -> Floats:
 #
 #     theta_v = sum over parts of (x' w x f_v + x' w r) / sum over parts of x' w x
 #
-# Shares and columns are taken within cohorts, less the cohort's mean. Given the fit, the other candidates' bits in the
-# held-out cohorts are drawn by the hash: what the fit gets wrong of them is noise of mean zero, in r, and so is what
-# strings outside the list add. So theta is unbiased over the hash, whatever was fitted, its standard error is measured
-# by r, and the better the fit, the smaller it is. The fit is multiplied by the number from 0 to 1 that leaves the least
-# of the held-out residuals: one that went astray does no harm.
+# Residuals and columns are less their mean. Given the fit, the other candidates' bits in the held-out cohorts are drawn
+# by the hash: what the fit gets wrong of them is noise of mean zero, in r, and so is what strings outside the list add.
+# So theta is unbiased over the hash, whatever was fitted, its standard error is measured by r, within cohorts, and the
+# better the fit, the smaller it is. The fit is multiplied by the number from 0 to 1 that leaves the least of the
+# held-out residuals: one that went astray does no harm.
 #
 # The fits begin where those of eight folds ended, which are fitted first. A fold has four parts, and its fit has seen
 # none of them, so that each of their fits goes on from it for a few rounds more.
@@ -437,26 +438,24 @@ def infer_by_folds(equations: Equations) -> Found:
     held_out = held_out_of(equations, PARTS)
     fine = pass_messages(equations, 1 - held_out, coarse.parts(held_out.shape[1]))
     shares, residual = _kept(equations, fine, held_out)
-    norms = equations.norms()
-    total = norms.sum(axis=1)
-    determined = total > 1e-6 * (equations.patterns @ equations.weight)
-    total = np.where(determined, total, 1.0)
-    held_norms = norms @ held_out[:: equations.channel.k]
-    gains = equations.weight * residual
+    set_weights = equations.weights_by_cohort()
+    unset = 1 - set_weights.sum(axis=1) / equations.weight.sum()
+    determined = unset > 1e-6
+    total = np.where(determined, set_weights.sum(axis=1) * unset, 1.0)
+    held_norms = (set_weights @ held_out[:: equations.channel.k]) * unset[:, np.newaxis]
+    gains = gains_of(equations.weight, residual)
     of_parts = (held_norms * shares).sum(axis=1) + equations.patterns @ gains
-    chi_square = left = float((equations.weight * residual**2).sum())
-    freedom = len(residual) - norms.shape[1]
+    chi_square = left = _chi_square(equations, residual)
+    freedom = len(residual) - equations.cohorts
     totals = of_parts
     of_all, gains_of_all, left_by_all = _of_all_cohorts(equations, total)
     if ASTRAY[0] * chi_square < left_by_all < ASTRAY[1] * chi_square:
         totals, gains, left = of_all, gains_of_all, left_by_all
     scale2, scale2_of_parts = (max(1.0, each / freedom) for each in (left, chi_square))
-    of_sum = equations.within_cohorts((equations.patterns.T @ np.where(determined, 1 / total, 0.0))[:, np.newaxis])[
-        :, 0
-    ]
+    of_sum = gains_of(equations.weight, equations.patterns.T @ np.where(determined, 1 / total, 0.0))
     return settle(
         np.append(totals / total, 1 - (of_parts / total)[determined].sum()),
-        np.append(scale2 / total, scale2_of_parts * (equations.weight * of_sum**2).sum()),
+        np.append(scale2 / total, scale2_of_parts * (of_sum**2 / equations.weight).sum()),
         np.append(determined, determined.all()),
         chi_square,
         freedom,
@@ -471,8 +470,14 @@ def _of_all_cohorts(equations: Equations, norm: Floats) -> tuple[Floats, Floats,
     """Return of a fit of all cohorts theta by norm, float64[G], the gains, float64[R], and the chi-square it leaves."""
     passed = pass_messages(equations, np.ones((len(equations.weight), 1)), rounds_min=ROUNDS_OF_ALL)
     residual = passed.residual(equations)[:, 0]
-    gains: Floats = equations.weight * residual
-    return norm * passed.shares[:, 0] + equations.patterns @ gains, gains, float(gains @ residual)
+    gains = gains_of(equations.weight, residual)
+    return norm * passed.shares[:, 0] + equations.patterns @ gains, gains, _chi_square(equations, residual)
+
+
+def _chi_square(equations: Equations, residual: Floats) -> float:
+    """Return the chi-square of residuals, float64[R], within cohorts."""
+    within = equations.within_cohorts(residual[:, np.newaxis])[:, 0]
+    return float(equations.weight @ within**2)
 
 
 def held_out_of(equations: Equations, most: int) -> Floats:
@@ -485,20 +490,23 @@ def held_out_of(equations: Equations, most: int) -> Floats:
 def _kept(equations: Equations, passed: Passed, held_out: Floats) -> tuple[Floats, Floats]:
     """Return the part of each fold's fit that is kept, float64[G, F], and its residual where held out, float64[R]."""
     shares = passed.shares
-    fitted = (equations.within_cohorts(equations.patterns.T @ shares) * held_out).sum(axis=1)
-    share = equations.within_cohorts(equations.share[:, np.newaxis])[:, 0]
-    weighted = equations.weight * fitted
-    kept = min(max(float(weighted @ share) / max(float(weighted @ fitted), TINY), 0.0), 1.0)
-    return kept * shares, share - kept * fitted
+    fitted = _fitted(equations, shares, held_out)
+    gains = gains_of(equations.weight, fitted)
+    kept = min(max(float(gains @ equations.share) / max(float(gains @ fitted), TINY), 0.0), 1.0)
+    return kept * shares, equations.share - kept * fitted
 
 
 def _weights(equations: Equations, shares: Floats, held_out: Floats) -> Floats:
     channel = equations.channel
-    fitted = ((equations.patterns.T @ shares + channel.unlisted * (1 - shares.sum(axis=0))) * held_out).sum(axis=1)
-    weights: Floats = weights_of(
-        channel.p_star + (channel.q_star - channel.p_star) * fitted, equations.reports, channel
-    )
-    return weights
+    rates = channel.p_star + (channel.q_star - channel.p_star) * _fitted(equations, shares, held_out)
+    return weights_of(rates, equations.reports, channel)
+
+
+def _fitted(equations: Equations, shares: Floats, held_out: Floats) -> Floats:
+    """Return the bits' shares by the fits that have not seen them, float64[R]; unlisted strings have the rest."""
+    by_fold = equations.patterns.T @ shares + equations.unlisted * (1 - shares.sum(axis=0))
+    fitted: Floats = (by_fold * held_out).sum(axis=1)
+    return fitted
 
 
 __all__ = ["Candidate", "Channel", "Decoded", "decode"]

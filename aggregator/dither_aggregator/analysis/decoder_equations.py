@@ -106,12 +106,11 @@ class Equations:
         centred: Floats = (by_cohort - mean).reshape(columns.shape)
         return centred
 
-    def norms(self) -> Floats:
-        """Return x' w x of each candidate's column within each cohort: float64[G, cohorts]."""
+    def weights_by_cohort(self) -> Floats:
+        """Return the weight of the bits that each candidate sets in each cohort, float64[G, cohorts]."""
         rows = np.arange(len(self.weight))
-        sums = (self.patterns @ csr_array((self.weight, (rows, self.cohort)))).toarray()
-        norms: Floats = sums - sums**2 / np.bincount(self.cohort, self.weight)
-        return norms
+        weights: Floats = (self.patterns @ csr_array((self.weight, (rows, self.cohort)))).toarray()
+        return weights
 
 
 def merge(bits: Ints) -> tuple[Ints, Ints]:
@@ -183,6 +182,11 @@ def _as_sparse(patterns: Ints, k: int) -> csr_array:
 #
 #     theta_v = f_v + x_v' w r / x_v' w x_v       f = eta(theta)       r = y - X f + r mean(eta') G / R
 #
+# Residuals and columns are less their mean, so that what is added to all bits alike says nothing. They are not less
+# the mean of each cohort: a string sets a bit less where two of its hashes meet, and with two hashes of eight bits a
+# cohort's sums are a hundredth of all that is known. How large r is, and R, are taken within cohorts: what a fit gets
+# wrong of the others lies there (`Equations.within_cohorts`).
+#
 # The last term takes off what a candidate's own noise has added to its own residual: without it each round would count
 # the same noise again. With it theta is in each round as if every candidate were alone, with the noise that r shows.
 #
@@ -215,14 +219,20 @@ class Passed:
     priors: "Sequence[Prior]"
 
     def residual(self, equations: Equations) -> Floats:
-        """Return by how much each is off, as if a candidate were alone: float64[R, F], of shares within cohorts."""
-        share = equations.within_cohorts(equations.share[:, np.newaxis])
-        return share - equations.within_cohorts(equations.patterns.T @ self.shares) + self.own
+        """Return by how much each is off, as if a candidate were alone: float64[R, F], but for a mean."""
+        residual: Floats = equations.share[:, np.newaxis] - equations.patterns.T @ self.shares + self.own
+        return residual
 
     def parts(self, number: int) -> "Passed":
         """Return them for so many folds, the i-th from where the fold of i's remainder by F ended."""
         folds = np.arange(number) % self.shares.shape[1]
         return Passed(self.shares[:, folds], self.own[:, folds], [self.priors[fold] for fold in folds])
+
+
+def gains_of(weight: Floats, residual: Floats) -> Floats:
+    """Return residuals by weight, float64[R, F], less their mean: each column has the sum zero."""
+    gains: Floats = weight * (residual - (weight * residual).sum(axis=0) / weight.sum(axis=0))
+    return gains
 
 
 def pass_messages(equations: Equations, training: Floats, start: Passed | None = None, rounds_min: int = 0) -> Passed:
@@ -232,23 +242,24 @@ def pass_messages(equations: Equations, training: Floats, start: Passed | None =
     """
     weight = equations.weight[:, np.newaxis] * training
     freedom = training.sum(axis=0) * (1 - 1 / equations.channel.k)
-    used = training[:: equations.channel.k]
-    norm = np.maximum(equations.norms() @ used, TINY)
+    set_weight = equations.weights_by_cohort() @ training[:: equations.channel.k]
+    norm = np.maximum(set_weight * (1 - set_weight / weight.sum(axis=0)), TINY)
     passed = start or Passed(np.zeros(norm.shape), np.zeros(training.shape), ())
     before = np.inf
     for done in range(ROUNDS_MAX):
         residual = passed.residual(equations)
-        scale2 = np.maximum(1.0, (weight * residual**2).sum(axis=0) / freedom)
+        within = equations.within_cohorts(residual)
+        scale2 = np.maximum(1.0, (weight * within**2).sum(axis=0) / freedom)
         if done >= rounds_min and scale2.sum() > (1 - GAIN_MIN) * before:
             break
         before = scale2.sum()
-        estimate = passed.shares + (equations.patterns @ (weight * residual)) / norm
+        estimate = passed.shares + equations.patterns @ gains_of(weight, residual) / norm
         error = np.sqrt(scale2 / norm)
         priors = passed.priors or [Prior.before(*pair) for pair in zip(estimate.T, 1 / np.sqrt(norm.T), strict=True)]
         found = [prior.learn(*pair) for prior, *pair in zip(priors, estimate.T, error.T, strict=True)]
         passed = Passed(
             np.column_stack([mean for _, mean, _ in found]),
-            residual * training * (np.array([slope.sum() for _, _, slope in found]) / freedom),
+            within * training * (np.array([slope.sum() for _, _, slope in found]) / freedom),
             [prior for prior, _, _ in found],
         )
     return passed
