@@ -227,6 +227,29 @@ def test_words_are_moved_in_the_verification_group() -> None:
     assert abs(share - float(worth.share)) < 5 * (float(worth.share) / tally.n) ** 0.5
 
 
+@pytest.mark.slow
+def test_a_made_up_report_counts_less_in_a_word_that_later_levels_tell_as_well() -> None:
+    """A code of 15 bits ends in the first level, so 35 of 50 reports judge the word where 15 tell one looked up."""
+    metric = registry(kind="words", epsilon="4", reports=1).metrics["color"]
+    one, rng, (worth,) = stored(metric), np.random.default_rng(2), metric.poisoning
+    honest = draw_texts(metric, ["to" if device % 2 else f"{device}" for device in range(6_000)], 6)
+    lying, last, lies = honest, metric.cells.parts[-1], 100
+    for cell in range(metric.cells.count - last.cells, metric.cells.count):
+        design = metric.cells.mechanism_of(cell)
+        assert isinstance(design, PureMechanism)
+        assert design.geometry is not None
+        answer = metric.class_of(metric.read("to"), cell, Rng(random.Random(3).getrandbits))
+        points = rng.choice(np.flatnonzero(hyperplane(*design.geometry, answer)), lies)
+        lying = add_each(one.plan, lying, cell, [[int(point)] for point in points])
+    for view, part in ((View(values=("to",)), 15 / 50), (View(), 35 / 50)):
+        before, after = (
+            next(row for row in estimate(one, DAY, tally, view).rows if row.value == "to") for tally in (honest, lying)
+        )
+        judged = part * honest.n
+        moved = last.cells * lies * (float(worth.up) - before.estimate) / (judged + last.cells * lies)
+        assert after.estimate - before.estimate == pytest.approx(moved, rel=0.1)
+
+
 def test_made_up_bits_make_a_text_be_found_that_nobody_has() -> None:
     """Twice as many as give the critical share."""
     metric = registry(kind="text", epsilon="2.0", epsilon_permanent="4.0", answers=1, candidates=()).metrics["color"]

@@ -42,9 +42,10 @@ from dither_shared.kinds.precision import (
     POWER,
     critical_share,
     detectable_share,
+    judged_part,
     precision_of,
     signal_needed,
-    verification_line,
+    verdict_line,
 )
 from dither_shared.kinds.table import FRESH
 from dither_shared.kinds.words import EPSILON_WORDS_MAX, WordsKind
@@ -486,7 +487,7 @@ class ShareQuestion(Question):
 @dataclass(frozen=True)
 class _Texts(Design["TextQuestion"]):
     floor: float
-    """The standard error of one report, for a text that nobody has: of those that verify it."""
+    """The standard error of one report, for a text that nobody has and that is looked up."""
     critical: float
     """The critical share of one report, by the normal law; that of n is sqrt(n) times smaller."""
     detectable: float
@@ -548,7 +549,8 @@ class TextQuestion(Question):
         floor, points = sqrt(precision_of(kind).noise_variance(cells)), PureMechanism.of(cells.mechanism_of(0))
         if self.kind == WORDS:
             every = sqrt(points.noise_variance)
-            return _Texts(self, cells, floor, verification_line() * floor, signal_needed(self.layout) * every)
+            critical = verdict_line() * every / sqrt(judged_part(self.layout))
+            return _Texts(self, cells, floor, critical, signal_needed(self.layout) * every)
         ends = 2 * self.d  # of the intervals of all candidates
         return _Texts(self, cells, floor, critical_share(points, ends, 1), detectable_share(points, ends, 1))
 

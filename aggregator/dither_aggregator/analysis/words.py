@@ -29,7 +29,7 @@ from dither_shared.hashing import WORD_BITS, number_of
 from dither_shared.mechanisms import Part, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.releases import NAMES_MAX
-from dither_shared.words.alphabets import Alphabet
+from dither_shared.words.alphabets import Alphabet, codes_in
 from dither_shared.words.code import KEPT_MAX, PROPOSED, ROWS, STANDS_OUT, folded, prefix_of
 from dither_shared.words.prefixes import NOTHING, Start, read_prefix
 
@@ -59,7 +59,7 @@ CHANCE_MIN, CHANCE_MAX = 1e-300, 1 - 1e-6
 
 @dataclass(frozen=True)
 class Sketched:
-    """Sketched of candidates, and how many reports each is of."""
+    """The shares of candidates, and how many reports each is of."""
 
     shares: Floats
     n: Counts
@@ -211,6 +211,9 @@ def _means(own: Floats, weights: Counts) -> Floats:
 # starts with are dropped, and the best are kept. The levels only propose: a text that they find for nothing costs a
 # test later, and is no false word. The verdict is made with reports that took no part in this.
 #
+# A text ends at the first level whose prefixes hold its whole code. It is not looked for any more, but each level
+# behind that one tells it whole: the rest of its prefix is a checksum of it. What they tell is kept for the verdict.
+#
 # A score says how well all levels so far agree on a text. With f the estimate of the last level, and g of one before,
 # of which the text can be no more than a part, that level speaks for min(f, g) of it. The score is the mean of these
 # over all reports so far, in its standard errors.
@@ -247,11 +250,27 @@ class Prefix:
 
 
 @dataclass(frozen=True)
+class Text:
+    """A whole text, and what the levels behind the one in which its code ended tell of it."""
+
+    typed: bytes
+    share: float = 0.0
+    """Its estimate by these levels."""
+    n: int = 0
+    """Their reports, without the rows in which a heavier prefix has its bucket."""
+
+    def told(self, share: float, n: int) -> "Text":
+        """Return the same text with what n more reports tell of it."""
+        total = self.n + n
+        return Text(self.typed, (self.share * self.n + share * n) / total, total) if n else self
+
+
+@dataclass(frozen=True)
 class Proposed:
     """The proposals of a search: it is not yet told whether anybody has any of them."""
 
-    texts: tuple[bytes, ...]
-    """Whole texts."""
+    texts: tuple[Text, ...]
+    """Whole texts, first those that were to be followed whether or not the search finds them."""
     longer: tuple[Prefix, ...]
     """Prefixes of the last level's length that go on."""
     looked_at: int
@@ -259,20 +278,35 @@ class Proposed:
 
 
 def search(
-    levels: Sequence[Level], progress: Progress = lambda done: None, alphabet: Alphabet | None = None
+    levels: Sequence[Level],
+    progress: Progress = lambda done: None,
+    alphabet: Alphabet | None = None,
+    known: Sequence[bytes] = (),
 ) -> Proposed:
-    """Look for texts, through all levels, by the code of an alphabet, or of English."""
+    """Look for texts, through all levels, by the code of an alphabet, or of English.
+
+    Texts that are `known` are proposed whether or not they are found.
+    """
     kept = [Prefix(0, NOTHING, ())]
-    texts: list[bytes] = []
+    texts = {typed: Text(typed) for typed in known}
     length = looked_at = 0
     for place, level in enumerate(levels):
         looked_at = len(kept) << level.length - length
         part = partial(_part, progress, place, len(levels))
-        found = _extended(kept, length, levels[: place + 1], texts, part, alphabet)
-        texts += [prefix.start.typed for prefix in found if prefix.start.ended]
+        ended = [text for text in texts.values() if code_length(text.typed, alphabet) <= length]
+        found, told = _extended(kept, length, levels[: place + 1], ended, part, alphabet)
+        texts |= {text.typed: text for text in told}
+        for prefix in found:
+            if prefix.start.ended:
+                texts.setdefault(prefix.start.typed, Text(prefix.start.typed))
         kept = [prefix for prefix in found if not prefix.start.ended]
         length = level.length
-    return Proposed(tuple(texts), tuple(kept), looked_at)
+    return Proposed(tuple(texts.values()), tuple(kept), looked_at)
+
+
+def code_length(typed: bytes, alphabet: Alphabet | None = None) -> int:
+    """Return how many bits the code of a text has, with its end."""
+    return sum(bits for _, bits in (alphabet.codes_in(typed) if alphabet else codes_in(typed)))
 
 
 def _part(progress: Progress, place: int, of: int, done: float) -> None:
@@ -283,13 +317,14 @@ def _extended(
     prefixes: Sequence[Prefix],
     length: int,
     levels: Sequence[Level],
-    texts: Sequence[bytes],
+    texts: Sequence[Text],
     progress: Progress,
     alphabet: Alphabet | None,
-) -> list[Prefix]:
-    """Return the best continuations of prefixes to the last level's length, best first.
+) -> tuple[list[Prefix], list[Text]]:
+    """Return the best continuations of prefixes to the last level's length, best first, and what it tells of `texts`.
 
-    Whole texts that were found before are no longer looked for, but a heavy one may share a continuation's bucket.
+    These have ended before and are no longer looked for, but a heavy one may share a continuation's bucket. So may a
+    heavy continuation theirs: then they are told without that row.
     """
     level, sketch = levels[-1], levels[-1].sketch
     possible = [
@@ -298,18 +333,20 @@ def _extended(
         for start in [read_prefix(bits, level.length - length, parent.start, alphabet)]
         if start.possible
     ]
-    known = (prefix_of(typed, level.length, alphabet) for typed in texts)
-    estimates = sketch.apart(_numbers([*(bits for _, bits, _ in possible), *known]))
+    ended = (prefix_of(text.typed, level.length, alphabet) for text in texts)
+    estimates = sketch.apart(_numbers([*(bits for _, bits, _ in possible), *ended]))
+    shares_and_n = list(zip(estimates.shares.tolist(), estimates.n.tolist(), strict=True))
     weights = [level.sketch.std_error**-2 for level in levels]
     found = [
         Prefix(bits, start, shares, n, _score(weights, shares))
-        for (parent, bits, start), share, n, score in zip(
-            possible, estimates.shares.tolist(), estimates.n.tolist(), estimates.scores.tolist(), strict=False
+        for (parent, bits, start), (share, n), score in zip(
+            possible, shares_and_n, estimates.scores.tolist(), strict=False
         )
         if score > STANDS_OUT
         for shares in [(*parent.shares, share)]
     ]
-    return sorted(found, key=lambda prefix: -prefix.score)[:KEPT_MAX]
+    told = [text.told(*each) for text, each in zip(texts, shares_and_n[len(possible) :], strict=True)]
+    return sorted(found, key=lambda prefix: -prefix.score)[:KEPT_MAX], told
 
 
 def _standing_out(
@@ -342,13 +379,22 @@ def _numbers(prefixes: Sequence[int]) -> Numbers:
     return np.array([folded(bits) for bits in prefixes], dtype=np.uint64)
 
 
-# The verdict: which proposed texts people have, by the verification group alone.
+# The verdict: which proposed texts people have, by the groups that told the whole text and took no part in its search.
 #
-# Its reports tell whole texts and took no part in the search. Intervals hold together over all m proposed texts, each
-# with 1 - alpha / m, alpha being .05 unless a reader chooses another one (Bonferroni, over m and nothing else). A text
-# is a word if its interval lies above zero. So whatever the search proposed, a run names any word that nobody has with
-# probability alpha / 2 at most. An estimate is unbiased before it is selected; of words just above the line those are
-# named whose noise was kind, and their intervals say so.
+# These are the verification group, and the levels behind the one in which the text ended: what was done up to there
+# chose it, and what is behind extends other prefixes. All groups have the same mechanism and as many buckets, so
+# supports and numbers of reports add up. A text that ends early is judged by up to 70 of 100 reports, a long one by the
+# 30 of the verification group. The level in which a text ended selected it, so it has no say: it would name most of
+# what noise proposes. A level has heavy prefixes that are no texts, so the search leaves out rows in which one shares
+# the text's bucket, as the verification group does with heavier texts.
+#
+# Intervals hold together over all m proposed texts, each with 1 - alpha / m, alpha being .05 unless a reader chooses
+# another one (Bonferroni, over m and nothing else). A text is a word if its interval lies above zero. So whatever the
+# search proposed, a run names any word that nobody has with probability alpha / 2 at most. An estimate is unbiased
+# before it is selected; of words just above the line those are named whose noise was kind, and their intervals say so.
+#
+# A text that somebody looks up needs no search, which takes seconds: the verification group alone tells it, and so it
+# does in comparisons and releases.
 #
 # A prefix at the last level that goes on has no whole text to verify. It is shown if it stands out among all prefixes
 # of that length that were looked at, which the levels before chose without it. The mass is that of all texts that start
@@ -382,6 +428,8 @@ class Word:
     z: float
     """How far it stands out: as rarely as noise does, a normal law passes so many standard errors."""
     stands_out: bool
+    n: int
+    """The reports by which it was judged."""
 
 
 @dataclass(frozen=True)
@@ -399,33 +447,38 @@ def find_words(
     last: Sketch,
     verification: Sketch,
     *,
-    known: Sequence[bytes] = (),
     is_reportable: Callable[[bytes], bool] = lambda typed: True,
     may_begin: Callable[[bytes], bool] = lambda typed: True,
     wanted: Wanted = DEFAULT,
 ) -> FoundWords:
-    """Decide on what a search proposed: on whole texts by the verification group, on longer ones by the last level.
+    """Decide on what a search proposed, on longer texts by its last level.
 
-    `known` is judged with what is proposed, whether or not it was found. `is_said` tells whether a device may say a
-    text, and `may_begin` whether one that begins so. Others cost no test and are not returned; devices that lie say
-    them all the same, so they are told apart from the rest.
+    `is_reportable` tells whether a device may say a text, and `may_begin` whether one that begins so. Others cost no
+    test and are not returned; devices that lie say them all the same, so they are told apart from the rest.
     """
-    texts = tuple(dict.fromkeys((*known, *filter(is_reportable, proposed.texts))))
-    unsaid = tuple(typed for typed in proposed.texts if not is_reportable(typed))
+    texts = tuple(text for text in proposed.texts if is_reportable(text.typed))
+    unsaid = tuple(text.typed for text in proposed.texts if not is_reportable(text.typed))
     longer = (word for word in _longer(proposed, last, wanted) if may_begin(word.typed))
     return FoundWords(verified(texts, verification, wanted, unsaid), tuple(longer))
 
 
 def verified(
-    texts: Sequence[bytes], verification: Sketch, wanted: Wanted = DEFAULT, unsaid: Sequence[bytes] = ()
+    texts: Sequence[Text], verification: Sketch, wanted: Wanted = DEFAULT, unsaid: Sequence[bytes] = ()
 ) -> tuple[Word, ...]:
-    """Return proposed texts with the verdict on each, without the rows that they share with what is `unsaid`."""
+    """Return texts with the verdict on each, by the verification group and what levels tell of them.
+
+    Rows of the verification group that they share with what is `unsaid` are left out.
+    """
     if not texts:
         return ()
-    numbers = np.array([number_of(typed) for typed in (*texts, *unsaid)], dtype=np.uint64)
+    numbers = np.array([number_of(typed) for typed in (*(text.typed for text in texts), *unsaid)], dtype=np.uint64)
     apart = verification.apart(numbers)
-    estimates = Sketched(apart.shares[: len(texts)], apart.n[: len(texts)], apart.mechanism)
-    return _judged(texts, estimates, len(texts), wanted)
+    own = zip(texts, apart.shares.tolist(), apart.n.tolist(), strict=False)
+    told = [text.told(share, n) for text, share, n in own]
+    estimates = Sketched(
+        np.array([text.share for text in told]), np.array([text.n for text in told]), verification.mechanism
+    )
+    return _judged([text.typed for text in told], estimates, len(told), wanted)
 
 
 def _longer(proposed: Proposed, last: Sketch, wanted: Wanted) -> tuple[Word, ...]:
@@ -441,7 +494,7 @@ def _longer(proposed: Proposed, last: Sketch, wanted: Wanted) -> tuple[Word, ...
 def _judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: Wanted) -> tuple[Word, ...]:
     """Return texts with tests and intervals that hold for so many together, the largest first.
 
-    A text that shares every row with a heavier one is left out: nothing is known of it.
+    A text that shares every row with heavier ones is left out: nothing is known of it.
     """
     together = max(together, wanted.together)
     alpha = (1 - wanted.confidence) / together
@@ -449,14 +502,15 @@ def _judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: 
     estimates = Sketched(estimates.shares[counted], estimates.n[counted], estimates.mechanism)
     lower, upper = estimates.ends(alpha, wanted.repeats)
     words = [
-        Word(texts[place], share, error, low, high, z, low > 0)
-        for place, share, error, low, high, z in zip(
+        Word(texts[place], share, error, low, high, z, low > 0, n)
+        for place, share, error, low, high, z, n in zip(
             counted.tolist(),
             estimates.shares.tolist(),
             estimates.std_errors(wanted.repeats).tolist(),
             lower.tolist(),
             upper.tolist(),
             estimates.scores.tolist(),
+            estimates.n.tolist(),
             strict=True,
         )
     ]
@@ -478,6 +532,13 @@ class WordRow(Row):
     whole: Annotated[bool, says("for words: whether it is a whole text, and not the start of longer ones")]
     named: bool | None
     """Whether somebody has it; None while more reports may come."""
+    judged_by: Annotated[
+        int,
+        says(
+            "for words: how many reports tell the row. A text that a search finds is told by the verification group "
+            "and all levels behind the end of its code, one that is looked up by the verification group alone"
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -487,10 +548,9 @@ class WordsReading(Reading):
     rows: Sequence[WordRow] = ()
 
     def answers_part(self, row: Row) -> float:
-        """Return that of a share among the reports of the verification group, which tell it."""
-        parts = self.stored.plan.cells.parts
-        n = self.n * parts[-1].weight / sum(part.weight for part in parts)
-        return float(answers_part(row.estimate, row.std_error, n, self.repeats))
+        """Return that of a share among the reports by which it was judged."""
+        assert isinstance(row, WordRow)
+        return float(answers_part(row.estimate, row.std_error, row.judged_by, self.repeats))
 
     def _find_significance(self) -> Significance | None:
         """Return the words that are named, by the verdict on each."""
@@ -559,8 +619,9 @@ class WordsEstimand(Estimand[WordsReading]):
             Level(length, _noisy_sketch(domain, tally, *each))
             for length, each in zip(domain.levels, levels, strict=True)
         ]
-        texts = filter(domain.is_reportable, search(own, alphabet=domain.groups.alphabet).texts)
-        shown = dict.fromkeys(domain.shown(typed) for typed in texts if typed not in UNTYPED)
+        texts = (text.typed for text in search(own, alphabet=domain.groups.alphabet).texts)
+        said = (typed for typed in texts if typed not in UNTYPED and domain.is_reportable(typed))
+        shown = dict.fromkeys(map(domain.shown, said))
         return (*tuple(shown)[:NAMES_MAX], *domain.untexts)
 
     def released(self, tally: ReleasedTally) -> Released:
@@ -603,7 +664,7 @@ def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> 
     for value in values:
         if not value.endswith(LONGER):
             named.setdefault(domain.typed_of(value), value)
-    words = verified(tuple(named), verification, wanted)
+    words = verified([Text(typed) for typed in named], verification, wanted)
     return verification.std_error, [replace(_row(domain, word, whole=True), value=named[word.typed]) for word in words]
 
 
@@ -633,7 +694,6 @@ def search_tally(
         proposed,
         _sketch(domain, *last),
         sketch,
-        known=UNTYPED[: len(domain.untexts)],
         is_reportable=domain.is_reportable,
         may_begin=domain.may_begin,
         wanted=wanted,
@@ -660,9 +720,9 @@ def _proposed(plan: Plan, tally: Tally, progress: Progress) -> Proposed:
         *levels, _ = tables(plan.cells, tally.counts)
         sketches = [_sketch(domain, *each) for each in levels]
         own = [Level(*each) for each in zip(domain.levels, sketches, strict=True)]
-        return search(own, report_progress, domain.groups.alphabet)
+        return search(own, report_progress, domain.groups.alphabet, UNTYPED[: len(domain.untexts)])
 
-    return part_once("search", (plan.metric, plan.digest, tally.digest), made, (Proposed, Prefix, Start))
+    return part_once("search", (plan.metric, plan.digest, tally.digest), made, (Proposed, Text, Prefix, Start))
 
 
 def rows_of(plan: Plan, words: FoundWords) -> list[WordRow]:
@@ -684,4 +744,5 @@ def _row(domain: Coded, word: Word, *, whole: bool) -> WordRow:
         word.z,
         whole,
         word.stands_out,
+        word.n,
     )

@@ -320,15 +320,16 @@ def memo_of(mechanism: Mechanism) -> RAPPOR | MemoizedTwoLevel:
 
 # How many devices a word needs, before anything is sent.
 #
-# A word of share f is named when it stands out in each level that its code reaches, and passes the verification group's
-# line. In a group with n reports its estimate is about normal, with mean f and the standard error e of a word that
-# nobody has, so it passes a line of t standard errors with probability Phi(f / e - t). The lines are
+# A word of share f is named when it stands out in each level that its code reaches, and passes the line of the verdict,
+# by the reports of the verification group and of the levels behind the end of its code together. From n reports its
+# estimate is about normal, with mean f and the standard error e of a word that nobody has, so it passes a line of t
+# standard errors with probability Phi(f / e - t). The lines are
 #
-#     a level         STANDS_OUT, or where more than KEPT_MAX noisy prefixes pass that, what so many pass
-#     verification    z(1 - .05 / 100), for two-sided intervals of the 50 texts that a search usually proposes
+#     a level        STANDS_OUT, or where more than KEPT_MAX noisy prefixes pass that, what so many pass
+#     the verdict    z(1 - .05 / 100), for two-sided intervals of the 50 texts that a search usually proposes
 #
-# and the groups have different reports, so the probabilities multiply. All of them depend on f / e alone: a word of
-# half the share needs four times the devices.
+# and each is of different reports, so the probabilities multiply. All of them depend on f / e alone: a word of half the
+# share needs four times the devices.
 
 USUAL_BITS = 30
 """The code of a word of seven letters."""
@@ -356,18 +357,28 @@ def told_named(layout: Layout, cells: Cells, n: int) -> Told:
     return Told(DETECTABLE, signal_needed(layout) * sqrt(every / n))
 
 
-def verification_line() -> float:
-    """Return the standard errors of the verification group that a word passes."""
+def judged_part(layout: Layout, bits: int = USUAL_BITS) -> float:
+    """Return the part of the reports that judge such a word when a search has found it: all that tell it whole.
+
+    The level in which its code ends chose it, and is none of these.
+    """
+    *behind, verification = layout.weights[1:]
+    told = (weight for ended, weight in zip(layout.levels, behind, strict=False) if bits <= ended)
+    return (verification + sum(told)) / sum(layout.weights)
+
+
+def verdict_line() -> float:
+    """Return the standard errors of the reports that judge a word which it passes."""
     return -NormalDist().inv_cdf(FALSE_WORDS / PROPOSED / 2)
 
 
 def _power(signal: float, layout: Layout, bits: int) -> float:
     """Return the probability that a word is named whose share is so many standard errors of all reports."""
     normal = NormalDist()
-    lines = [*_lines(layout.levels, bits), verification_line()]
-    weights = (*layout.weights[: len(lines) - 1], layout.weights[-1])
-    parts = [weight / sum(layout.weights) for weight in weights]
-    return prod(normal.cdf(signal * sqrt(part) - line) for part, line in zip(parts, lines, strict=True))
+    lines = _lines(layout.levels, bits)
+    parts = [weight / sum(layout.weights) for weight in layout.weights[: len(lines)]]
+    each = zip([*parts, judged_part(layout, bits)], [*lines, verdict_line()], strict=True)
+    return prod(normal.cdf(signal * sqrt(part) - line) for part, line in each)
 
 
 def _lines(levels: Sequence[int], bits: int) -> list[float]:
@@ -433,7 +444,8 @@ class WordsPrecision(TextPrecision):
         """Return that of the share of a text that is looked up: in the verification group, from all of its rows.
 
         With B buckets it is the mean of w = (B (S - q) / (p - q) - 1) / (B - 1). To be named the text must be proposed
-        as well, by reports of the levels.
+        as well, by reports of the levels. One whose code ends early is then judged by later levels, too, among whose
+        reports a made-up one weighs less: whoever makes them up takes a text that is longer.
         """
         last = cells.parts[-1]
         share = Fraction(last.cells * last.weight, cells.weights)

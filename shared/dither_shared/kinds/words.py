@@ -2,8 +2,9 @@
 
 Each report draws a group and one of four rows, publicly and before the answer is looked at. A level's reports tell so
 many first bits of the text's code, the verification group's the whole text; either is hashed into the row's buckets and
-sent as a point for the bucket (PGR). Groups have unequal shares of the reports: words/code.py says which. Reports are
-fresh: a memo of a hundred thousand points would be a fingerprint.
+sent as a point for the bucket (PGR). A text whose code ends within a level's bits is told whole by all levels behind
+that one, too: these and the verification group decide whether somebody has it. Groups have unequal shares of the
+reports: words/code.py says which. Reports are fresh: a memo of a hundred thousand points would be a fingerprint.
 """
 
 from __future__ import annotations
