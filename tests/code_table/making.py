@@ -86,9 +86,9 @@ GIVEN: Mapping[str, tuple[list[int], list[int]]] = {
 }
 """Levels and shares of long names, in which the reports of a level must carry one name as far as those of the next.
 
-Of those tried they found about the most, by Zipf's law at epsilon 2 and 4, among names of apps of which the table tried
-with was not made. Levels behind the end of a name tell it whole, so that the verification group may have less; but it
-alone tells what is looked up.
+Others that were tried found no more, by Zipf's law at epsilon 2 and 4, of apps that the table tried with was not made
+of. Levels behind the end of a name tell it whole, so that the verification group may have less; but it alone tells what
+is looked up.
 """
 LEVEL_FIRST, LEVEL_STEP = 18, 16
 """The first level, all of whose prefixes are looked at, and the step to each later one."""
