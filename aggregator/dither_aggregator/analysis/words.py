@@ -212,7 +212,7 @@ def _means(own: Floats, weights: Counts) -> Floats:
 # test later, and is no false word. The verdict is made with reports that took no part in this.
 #
 # A text ends at the first level whose prefixes hold its whole code. It is not looked for any more, but each level
-# behind that one tells it whole: the rest of its prefix is a checksum of it. What they tell is kept for the verdict.
+# behind that one tells it whole: the rest of its prefix is a checksum of it. Their estimates are kept for the verdict.
 #
 # A score says how well all levels so far agree on a text. With f the estimate of the last level, and g of one before,
 # of which the text can be no more than a part, that level speaks for min(f, g) of it. The score is the mean of these
@@ -250,7 +250,7 @@ class Prefix:
 
 
 @dataclass(frozen=True)
-class Text:
+class WholeText:
     """A whole text, and what the levels behind the one in which its code ended tell of it."""
 
     typed: bytes
@@ -259,17 +259,17 @@ class Text:
     n: int = 0
     """Their reports, without the rows in which a heavier prefix has its bucket."""
 
-    def told(self, share: float, n: int) -> "Text":
+    def told(self, share: float, n: int) -> "WholeText":
         """Return the same text with what n more reports tell of it."""
         total = self.n + n
-        return Text(self.typed, (self.share * self.n + share * n) / total, total) if n else self
+        return WholeText(self.typed, (self.share * self.n + share * n) / total, total) if n else self
 
 
 @dataclass(frozen=True)
 class Proposed:
     """The proposals of a search: it is not yet told whether anybody has any of them."""
 
-    texts: tuple[Text, ...]
+    texts: tuple[WholeText, ...]
     """Whole texts, first those that were to be followed whether or not the search finds them."""
     longer: tuple[Prefix, ...]
     """Prefixes of the last level's length that go on."""
@@ -288,7 +288,7 @@ def search(
     Texts that are `known` are proposed whether or not they are found.
     """
     kept = [Prefix(0, NOTHING, ())]
-    texts = {typed: Text(typed) for typed in known}
+    texts = {typed: WholeText(typed) for typed in known}
     length = looked_at = 0
     for place, level in enumerate(levels):
         looked_at = len(kept) << level.length - length
@@ -298,7 +298,7 @@ def search(
         texts |= {text.typed: text for text in told}
         for prefix in found:
             if prefix.start.ended:
-                texts.setdefault(prefix.start.typed, Text(prefix.start.typed))
+                texts.setdefault(prefix.start.typed, WholeText(prefix.start.typed))
         kept = [prefix for prefix in found if not prefix.start.ended]
         length = level.length
     return Proposed(tuple(texts.values()), tuple(kept), looked_at)
@@ -317,10 +317,10 @@ def _extended(
     prefixes: Sequence[Prefix],
     length: int,
     levels: Sequence[Level],
-    texts: Sequence[Text],
+    texts: Sequence[WholeText],
     progress: Progress,
     alphabet: Alphabet | None,
-) -> tuple[list[Prefix], list[Text]]:
+) -> tuple[list[Prefix], list[WholeText]]:
     """Return the best continuations of prefixes to the last level's length, best first, and what it tells of `texts`.
 
     These have ended before and are no longer looked for, but a heavy one may share a continuation's bucket. So may a
@@ -463,7 +463,7 @@ def find_words(
 
 
 def verified(
-    texts: Sequence[Text], verification: Sketch, wanted: Wanted = DEFAULT, unsaid: Sequence[bytes] = ()
+    texts: Sequence[WholeText], verification: Sketch, wanted: Wanted = DEFAULT, unsaid: Sequence[bytes] = ()
 ) -> tuple[Word, ...]:
     """Return texts with the verdict on each, by the verification group and what levels tell of them.
 
@@ -664,7 +664,7 @@ def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> 
     for value in values:
         if not value.endswith(LONGER):
             named.setdefault(domain.typed_of(value), value)
-    words = verified([Text(typed) for typed in named], verification, wanted)
+    words = verified([WholeText(typed) for typed in named], verification, wanted)
     return verification.std_error, [replace(_row(domain, word, whole=True), value=named[word.typed]) for word in words]
 
 
@@ -722,7 +722,7 @@ def _proposed(plan: Plan, tally: Tally, progress: Progress) -> Proposed:
         own = [Level(*each) for each in zip(domain.levels, sketches, strict=True)]
         return search(own, report_progress, domain.groups.alphabet, UNTYPED[: len(domain.untexts)])
 
-    return part_once("search", (plan.metric, plan.digest, tally.digest), made, (Proposed, Text, Prefix, Start))
+    return part_once("search", (plan.metric, plan.digest, tally.digest), made, (Proposed, WholeText, Prefix, Start))
 
 
 def rows_of(plan: Plan, words: FoundWords) -> list[WordRow]:

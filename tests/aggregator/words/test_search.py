@@ -14,8 +14,8 @@ from dither_aggregator.analysis.words import (
     Level,
     Proposed,
     Sketch,
-    Text,
     Wanted,
+    WholeText,
     code_length,
     find_words,
     search,
@@ -149,11 +149,11 @@ def test_a_run_names_a_false_word_as_rarely_as_is_stated() -> None:
     honest = planted = 0
     for run in range(runs):
         verification = noise(rng, design)
-        texts = [Text(f"{run} {place}".encode()) for place in range(50)]
+        texts = [WholeText(f"{run} {place}".encode()) for place in range(50)]
         honest += any(word.stands_out for word in verified(texts, verification))
         if run < runs / 10:
-            many = [Text(f"{run} {place}".encode()) for place in range(1_000)]
-            best = [Text(word.typed) for word in verified(many, verification)[:50]]
+            many = [WholeText(f"{run} {place}".encode()) for place in range(1_000)]
+            best = [WholeText(word.typed) for word in verified(many, verification)[:50]]
             planted += any(word.stands_out for word in verified(best, verification))
     chance = FALSE_WORDS / 2  # the other half is that of intervals that lie too low
     most = runs * chance + 5.5 * np.sqrt(runs * chance * (1 - chance))
@@ -280,7 +280,7 @@ def test_a_text_that_shares_a_bucket_of_a_level_with_a_long_one_that_many_have_l
     lost = SHORT.weights[1] / ROWS / sum(SHORT.weights)
     assert word.n / N == pytest.approx(judged_part(SHORT, 18) - lost, abs=1e-4)
 
-    bare = Text(unlucky)
+    bare = WholeText(unlucky)
     for level in levels[1:]:
         own = level.sketch.apart(np.array([folded(prefix_of(unlucky, level.length))], dtype=np.uint64))
         bare = bare.told(float(own.shares[0]), int(own.n[0]))
@@ -292,7 +292,7 @@ def test_fewer_words_are_named_at_a_higher_level() -> None:
     rng, design = np.random.default_rng(6), mechanism(bits=10)
     verification = noise(rng, design)
     for place in range(100):
-        text = Text(f"{place}".encode())
+        text = WholeText(f"{place}".encode())
         for confidence, line in ((0.8, 1.282), (0.95, 1.96), (0.99, 2.576)):
             (word,) = verified([text], verification, Wanted(confidence))
             assert word.stands_out == (word.lower > 0)
