@@ -59,7 +59,7 @@ FIRST, SEEDS = 1000, 20
 LEVELS = (0.05, 0.1)
 OF_REACHABLE_MIN = 0.6
 AS_MANY_MIN = 18
-"""Of 20. The strict count is luck: on some draws a fit that knows the law has 18, too."""
+"""The populations, of 20. Whether a strict count has so many is luck, even by a fit that knows the law."""
 SHOWN = (0.94, 0.98)
 ERRORS_MAX = 3.0
 """A mean may be so many of its standard errors beyond its aim."""
