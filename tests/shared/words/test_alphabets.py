@@ -285,10 +285,27 @@ def another(change: str) -> dict[str, Any]:
             script["groups"][0] = "абв"
         case "no choice":
             table["choice"] = ""
+        case "a text of groups":
+            script["groups"] = "".join(script["groups"])
+            script["after"] = "a" * len(script["groups"])
+            script["lengths"] = [full_row(len(script["groups"]) + 2)] * 2
+        case "no text of words":
+            script["words"] = ""
+        case "letters apart":
+            script["after"] = [*script["after"]]
     return table
 
 
-BROKEN = ("no bits", "long codes", "unfilled", "few classes", "no scripts", "twice", "three", "no choice")
+def full_row(symbols: int) -> str:
+    """Return the lengths of a full code: of all symbols alike, as far as that goes."""
+    longest = (symbols - 1).bit_length()
+    short = (1 << longest) - symbols
+    return chr(ord("a") + longest - 2) * short + chr(ord("a") + longest - 1) * (symbols - short)
+
+
+NO_LISTS = ("a text of groups", "no text of words", "letters apart")
+"""Tables of which a device in Python could make codes, and one in another language could not."""
+BROKEN = ("no bits", "long codes", "unfilled", "few classes", "no scripts", "twice", "three", "no choice", *NO_LISTS)
 
 
 @pytest.mark.parametrize("change", BROKEN)

@@ -71,7 +71,7 @@ function inAlphabet(typed: Uint8Array, { scripts, choice }: Alphabet): string {
     if (choosing || !at(characters, place)) {
       if (!choosing) bits += coded(script.after.length + 1);
       choosing = false;
-      const found = others.findIndex((one) => one.groups.some((group) => group.includes(character)));
+      const found = others.findIndex((one) => one.groups.some((group) => [...group].includes(character)));
       if (found < 0) {
         const point = character.codePointAt(0)!;
         const wide = point > 0xffff;
