@@ -108,6 +108,11 @@ def test_the_apps_that_are_listed_for_a_table_are_none_that_the_benchmark_looks_
     assert not {*APPS.read_text("utf-8").split()} & {*PACKAGES.split()}
 
 
+def test_a_name_of_one_letter_is_not_listed() -> None:
+    """Each letter is a character of the table: that x.com has one is no reason to count it among the listed."""
+    assert unlisted("site", ["x.com", "facebook.com", "vk.com"]) == ["x.com", "vk.com"]
+
+
 @pytest.mark.parametrize(
     ("name", "before", "names", "part", "part_of_others"),
     [("site", "domain", SITES, 0.75, 0.96), ("package", "identifier", PACKAGES, 0.72, 0.9)],
