@@ -144,7 +144,7 @@ def _brands(folder: Path) -> tuple[Counter[str], list[str]]:
     hosts: Counter[str] = Counter()
     for icon in icons:
         shown = {re.sub(r"^\w+://|[/:?#].*$", "", icon.get(key, "")).lower() for key in ("source", "guidelines")}
-        hosts.update(host for host in shown if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", host))
+        hosts.update(host for host in sorted(shown) if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", host))
     named = {icon["title"] for icon in icons}
     for logo in logos:
         of = re.sub(r"-(icon|wordmark|square|badge)$", "", logo)
@@ -155,7 +155,7 @@ def _brands(folder: Path) -> tuple[Counter[str], list[str]]:
 
 def _homes(folder: Path) -> Counter[str]:
     """Return the sites of packages' home pages, and how many hosts each has; none that has many for its projects."""
-    sites = Counter(map(_site_of, {host for _, host in _packages(folder) if "." in host}))
+    sites = Counter(map(_site_of, sorted({host for _, host in _packages(folder) if "." in host})))
     return Counter({site: count for site, count in sites.items() if count <= PROJECTS_MAX})
 
 

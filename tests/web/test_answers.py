@@ -17,6 +17,7 @@ from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import GRR, PGR, Cells, Part, one_cell
 from dither_shared.rng import SCALE, Rng
 from dither_shared.text_normalization import UNSEEN, folded, normal, unseen
+from dither_shared.words import alphabets
 from dither_shared.words.alphabets import ALPHABETS, load
 from tests.second.test_laws import TWO
 from tests.support.node import ROOT, Device, run
@@ -168,6 +169,21 @@ def test_words_have_the_buckets_of_the_python_sdk(device: Device, name: str) -> 
         expected = domain.bucket(kind.read(text, domain), cell)
         came = device.call("value", metric=metric, cell=cell, answer=json.dumps(text), threshold="0")
         assert came == expected, text
+
+
+def test_an_answer_that_is_no_text_is_no_half_of_a_character(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its character, DCFE, is the second half of U+1F4FE in JavaScript, which a script may have."""
+    monkeypatch.setattr(alphabets, "_known", {})
+    scripts = [
+        {"groups": [group], "pieces": [], "after": "a", "lengths": ["abb"] * 2} for group in ("ab", "\U0001f4fe")
+    ]
+    domain = Coded("asked", (18, 34, 50), alphabet=alphabets.know({"scripts": scripts, "choice": "bbbb"}))
+    cells = Cells((Part(PGR.for_design(1 << 17, 7, 7, TWO), 4 * domain.groups.count),))
+    metric = device.metric(plan_of(cells, "words", domain.to_document()), alphabet=domain.table)
+    for cell in range(cells.count):
+        for answer, expression in ((None, "3"), ("\U0001f4fea", '"\U0001f4fea"')):
+            expected = domain.bucket(KINDS["words"].read(answer, domain), cell)
+            assert device.call("value", metric=metric, cell=cell, answer=expression, threshold="0") == expected
 
 
 # Numbers.

@@ -174,18 +174,43 @@ async function digestOf(document: unknown): Promise<string> {
   return Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Tell whether each row of a table is a full code: of as many symbols as there are, no bits left. */
+/** Tell whether each text has one code by a table: what a device in Python refuses of one is refused here, too. */
 function isCode({ scripts, choice }: Alphabet): boolean {
+  const several = scripts.length > 1;
   const filled = (row: string, symbols: number): boolean =>
-    row.length == symbols && [...row].reduce((sum, letter) => sum + 2 ** (0x60 - letter.charCodeAt(0)), 0) == 1;
-  const choices = scripts.length > 1 ? scripts.length : 0;
+    row.length == symbols &&
+    /^[a-p]+$/.test(row) &&
+    [...row].reduce((sum, letter) => sum + 2 ** (0x60 - letter.charCodeAt(0)), 0) == 1;
   return (
     scripts.length > 0 &&
-    filled(choice, choices + 2) &&
-    scripts.every(({ groups, pieces, words = [], lengths }) =>
-      lengths.every((row) => filled(row, groups.length + pieces.length + words.length + 2)),
-    )
+    filled(text(choice), (several ? scripts.length : 0) + 2) &&
+    scripts.every(({ groups, pieces, words = [], after, lengths }) => {
+      const characters = texts(groups).map((group) => [...group]);
+      const others = [...texts(pieces).map((piece) => [piece]), ...texts(words).map((some) => some.split(" "))];
+      const symbols = [...characters, ...others];
+      return (
+        !(several && others.length) &&
+        others.flat().every((piece) => [...piece].length > 1) &&
+        new Set(symbols.flat()).size == symbols.flat().length &&
+        symbols.every(({ length }) => Math.log2(length) % 1 == 0) &&
+        text(after).length == symbols.length &&
+        lengths.length > 1 &&
+        [...after].every((letter) => letter >= "a" && letter.charCodeAt(0) - 0x61 < lengths.length) &&
+        texts(lengths).every((row) => filled(row, symbols.length + 2))
+      );
+    })
   );
+}
+
+/** Return a text, or a list of texts; throw for what is none: letters in a list would do at first. */
+function text(value: string): string {
+  if (typeof value != "string") throw new TypeError("a table must have texts");
+  return value;
+}
+
+function texts(values: readonly string[]): readonly string[] {
+  if (!Array.isArray(values)) throw new TypeError("a table must have lists");
+  return values.map(text);
 }
 
 /** Return a registry whose metrics are answered from a new device's first period on. */

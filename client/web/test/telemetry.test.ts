@@ -6,7 +6,7 @@ import { after, afterEach, beforeEach, test } from "node:test";
 import { DAY_MS } from "../src/days.ts";
 import type { State } from "../src/device.ts";
 import { start } from "../src/index.ts";
-import { type Alphabet, canonical, type CompiledMetric, type CompiledRegistry } from "../src/registry.ts";
+import { type Alphabet, canonical, type CompiledMetric, type CompiledRegistry, type Script } from "../src/registry.ts";
 import { load } from "../src/report.ts";
 import { sha256, utf8 } from "../src/sha256.ts";
 import { BrowserStorage, MemoryStorage } from "../src/storage.ts";
@@ -801,6 +801,36 @@ test("an alphabet that is missing, is not the plan's, or codes no text turns tel
   }
   for (const broken of [{ ...full, scripts: [] }, { ...full, choice: "aab" }]) {
     assert.match(await silentWith({}, { registry: registryWith(broken) }), /compile metrics.toml again/);
+  }
+  // Each would throw with an answer, or give two texts one code, if it were taken.
+  const named = { ...script, words: ["abba caca"], after: "ccc", lengths: Array(3).fill("bbbcc") };
+  assert.equal(await silentWith({}, { registry: registryWith({ ...full, scripts: [named] }) }), "");
+  const changes: Record<string, unknown>[] = [
+    ...["", "a", "a abba", "abba  caca", " abba caca", "abba caca cabb", "abba abba", "\u{1d4b3} abba"].map((words) => ({
+      words: [words],
+    })),
+    ...["cc", "cccc", "ccd", "ccC", ["c", "c", "c"], 3].map((after) => ({ after })),
+    ...[[["abba"]], [3], [null], null, 3, true, "", {}].map((words) => ({ words })),
+    ...[["abc", "d"], ["ab", "a"], ["ab", ""], [["a", "b"], "c"], "ac"].map((groups) => ({ groups })),
+    ...[["bbbcc"], [], ["bbbcc", "abcdd", ["b", "b", "b", "c", "c"]], "bbbcc"].map((lengths) => ({ lengths, after: "aaa" })),
+  ];
+  for (const change of changes) {
+    const broken = { ...full, scripts: [{ ...named, ...change } as Script] };
+    assert.match(await silentWith({}, { registry: registryWith(broken) }), /compile metrics.toml/, JSON.stringify(change));
+  }
+  const long = Array.from({ length: 17 }, (_, place) => String.fromCharCode(0x61 + place)).join("");
+  for (const [count, refused] of [[14, false], [15, true]] as const) {
+    const pieces = Array.from({ length: count }, (_, place) => `p${place}`);
+    const row = `${long.slice(0, count + 2)}${long[count + 1]}`; // its longest codes have 16 bits, or 17
+    const deep = { groups: ["ab"], pieces, after: "a".repeat(count + 1), lengths: [row, row] };
+    const silent = await silentWith({}, { registry: registryWith({ ...full, scripts: [deep] }) });
+    assert.equal(silent.includes("compile metrics.toml again"), refused);
+  }
+  const simple = { groups: ["xy"], pieces: [], after: "a", lengths: ["abb", "abb"] };
+  for (const [other, refused] of [[{ ...simple, groups: ["b"] }, false], [{ groups: ["b"], pieces: ["bb"], after: "aa", lengths: ["bbbb", "bbbb"] }, true]] as const) {
+    const several = { scripts: [simple, other], choice: "bbbb" };
+    const silent = await silentWith({}, { registry: registryWith(several) });
+    assert.equal(silent.includes("compile metrics.toml again"), refused);
   }
   const swapped = { ...full, scripts: [{ ...script, groups: ["ba", "c"] }] };
   assert.match(await silentWith({}, { registry: registryWith(swapped, full) }), /compile metrics.toml again/);

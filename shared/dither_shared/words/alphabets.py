@@ -211,6 +211,7 @@ class Alphabet:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Alphabet:
         """Return the alphabet of a table."""
+        _check_types(document)
         scripts = tuple(
             ScriptTable(
                 tuple(each["groups"]),
@@ -311,6 +312,14 @@ def _file(name: str) -> Any:
     except FileNotFoundError:
         brings = "install dither-aggregator, which brings the tables, or start from the compiled registry"
         raise InvalidParameter(f"{name} has no table here: {brings}") from None
+
+
+def _check_types(document: Mapping[str, Any]) -> None:
+    """Refuse what is no text or no list of texts: a list of letters would do here, and not in other languages."""
+    lists = [each.get(key, []) for each in document["scripts"] for key in ("groups", "pieces", "words", "lengths")]
+    texts = [document["choice"], *(each["after"] for each in document["scripts"])]
+    if not all(type(each) is list for each in lists) or not all(type(text) is str for text in chain(texts, *lists)):
+        raise InvalidParameter("groups, pieces, words and lengths of an alphabet must be lists of texts, others texts")
 
 
 def _check_code(lengths: bytes, symbols: int) -> None:

@@ -5,7 +5,9 @@ a search goes on with it, so a second world of each has as many different names 
 Python's library.
 
 A table of names has brands and words as lists of brands and of English have them, some of these names among them. So
-there are worlds of those names alone whose own part, such as com.NAME or NAME.com, is none of the table's words.
+there are worlds of those names alone whose own part, such as com.NAME or NAME.com, is none of the table's words. They
+are not unseen: more than half of these sites, and a seventh of the apps, are among the names that the table's counts
+are of.
 
 Words of languages are those of the package wordfreq, if it is installed: `pip install wordfreq`. It is CC BY-SA 4.0, so
 no table is made of it, and none of it is kept here. Its words are ranked; all devices have words by Zipf's law.
@@ -144,7 +146,7 @@ def _spoken(language: str) -> Sequence[str]:
 def unlisted(alphabet: str, names: Sequence[str]) -> Sequence[str]:
     """Return those of the names whose own part, which says whose they are, is no word of an alphabet's table."""
     (script,) = alphabet_of(load(alphabet)[0]).scripts
-    return [name for name in names if _own(alphabet, name) not in script.symbols]
+    return [name for name in names if len(own := _own(alphabet, name)) == 1 or own not in script.symbols]
 
 
 def _own(alphabet: str, name: str) -> str:

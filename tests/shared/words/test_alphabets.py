@@ -108,6 +108,11 @@ def test_the_apps_that_are_listed_for_a_table_are_none_that_the_benchmark_looks_
     assert not {*APPS.read_text("utf-8").split()} & {*PACKAGES.split()}
 
 
+def test_a_name_of_one_letter_is_not_listed() -> None:
+    """Each letter is a character of the table: that x.com has one is no reason to count it among the listed."""
+    assert unlisted("site", ["x.com", "facebook.com", "vk.com"]) == ["x.com", "vk.com"]
+
+
 @pytest.mark.parametrize(
     ("name", "before", "names", "part", "part_of_others"),
     [("site", "domain", SITES, 0.75, 0.96), ("package", "identifier", PACKAGES, 0.72, 0.9)],
@@ -285,10 +290,27 @@ def another(change: str) -> dict[str, Any]:
             script["groups"][0] = "абв"
         case "no choice":
             table["choice"] = ""
+        case "a text of groups":
+            script["groups"] = "".join(script["groups"])
+            script["after"] = "a" * len(script["groups"])
+            script["lengths"] = [full_row(len(script["groups"]) + 2)] * 2
+        case "no text of words":
+            script["words"] = ""
+        case "letters apart":
+            script["after"] = [*script["after"]]
     return table
 
 
-BROKEN = ("no bits", "long codes", "unfilled", "few classes", "no scripts", "twice", "three", "no choice")
+def full_row(symbols: int) -> str:
+    """Return the lengths of a full code: of all symbols alike, as far as that goes."""
+    longest = (symbols - 1).bit_length()
+    short = (1 << longest) - symbols
+    return chr(ord("a") + longest - 2) * short + chr(ord("a") + longest - 1) * (symbols - short)
+
+
+NO_LISTS = ("a text of groups", "no text of words", "letters apart")
+"""Tables of which a device in Python could make codes, and one in another language could not."""
+BROKEN = ("no bits", "long codes", "unfilled", "few classes", "no scripts", "twice", "three", "no choice", *NO_LISTS)
 
 
 @pytest.mark.parametrize("change", BROKEN)

@@ -71,7 +71,7 @@ function inAlphabet(typed: Uint8Array, { scripts, choice }: Alphabet): string {
     if (choosing || !at(characters, place)) {
       if (!choosing) bits += coded(script.after.length + 1);
       choosing = false;
-      const found = others.findIndex((one) => one.groups.some((group) => group.includes(character)));
+      const found = others.findIndex((one) => symbolsOf(one)([character], 0));
       if (found < 0) {
         const point = character.codePointAt(0)!;
         const wide = point > 0xffff;
@@ -95,8 +95,19 @@ function inAlphabet(typed: Uint8Array, { scripts, choice }: Alphabet): string {
 /** A symbol, the bits that tell a text in its group, and how many characters the text is. */
 type Coding = readonly [number, string, number];
 
-/** Return what gives the longest piece of a script, or else the character, at a place. */
-function symbolsOf({ groups, pieces, words = [] }: Script): (characters: readonly string[], place: number) => Coding | undefined {
+/** Gives the longest piece of a script, or else the character, at a place. */
+type Symbols = (characters: readonly string[], place: number) => Coding | undefined;
+
+/** What was made of each script: thousands of words take longer than the rest of an answer. */
+const known = new WeakMap<Script, Symbols>();
+
+function symbolsOf(script: Script): Symbols {
+  const symbols = known.get(script) ?? symbolsIn(script);
+  known.set(script, symbols);
+  return symbols;
+}
+
+function symbolsIn({ groups, pieces, words = [] }: Script): Symbols {
   const texts = [...groups.map((group) => [...group]), ...pieces.map((piece) => [piece]), ...words.map((some) => some.split(" "))];
   const found = new Map<string, Coding>();
   let longest = 1;
