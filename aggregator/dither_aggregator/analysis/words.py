@@ -43,16 +43,22 @@ from dither_shared.words.prefixes import NOTHING, Start, read_prefix
 # since another text is in c's bucket with probability 1/B. Its variance is that of one row with all the reports, plus
 # F2 / (rows B) for collisions, F2 being the sum of the other shares' squares: nothing, but where a heavy text is in the
 # bucket. So the heaviest candidates are taken one after the other, and what shares a bucket with one of them is
-# estimated from its other rows.
+# estimated from its other rows. Of a level's candidates thousands stand out by noise alone. Were each of these taken,
+# most texts would lose rows, and most often those whose noise is high: beyond the first few a candidate must be heavier
+# than noise ever is.
 
 
 Numbers = npt.NDArray[np.uint64]
 """Numbers to hash: of prefixes, or of whole texts."""
 
 HEAVY = 30
-"""So many candidates at most are taken for heavy."""
+"""So many candidates, the heaviest, are taken for heavy if they are SURE."""
 SURE = 3.0
 """Standard errors below which none is."""
+BEYOND_NOISE = 6.0
+"""Standard errors that noise hardly passes in all continuations of a level: further candidates are heavy above them."""
+HEAVY_MAX = 1_000
+"""So many candidates at most are taken for heavy."""
 CHANCE_MIN, CHANCE_MAX = 1e-300, 1 - 1e-6
 """Ends of a chance whose score is told: a count of none is reached for certain, and its score would have no end."""
 
@@ -183,9 +189,10 @@ class Sketch:
         own = np.take_along_axis(self.shares, places, axis=1).astype(np.float64)
         used = np.ones(places.shape, dtype=bool)
         shares = _means(own, self.n[:, np.newaxis] * used)
-        for _ in range(min(HEAVY, len(numbers))):
+        beyond = self.share_at(BEYOND_NOISE)
+        for taken in range(min(HEAVY_MAX, len(numbers))):
             heaviest = int(shares.argmax())
-            if shares[heaviest] < SURE * self.std_error:
+            if shares[heaviest] < (SURE * self.std_error if taken < HEAVY else beyond):
                 break
             meets = (places == places[:, [heaviest]]) & used[:, [heaviest]]
             meets[:, heaviest] = False
