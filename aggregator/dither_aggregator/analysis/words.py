@@ -184,16 +184,25 @@ class Sketch:
         return total
 
     def apart(self, numbers: Numbers) -> Sketched:
-        """Return the estimates of a few candidates, without the rows that they share with a heavier one."""
+        """Return the estimates of a few candidates, without the rows that they share with a heavier one.
+
+        Nor has a heavier one those that it shares with a candidate which is heavier than noise ever is.
+        """
         places = np.array([self.buckets(numbers, row) for row in range(len(self.n))])
         own = np.take_along_axis(self.shares, places, axis=1).astype(np.float64)
         used = np.ones(places.shape, dtype=bool)
         shares = _means(own, self.n[:, np.newaxis] * used)
         beyond = self.share_at(BEYOND_NOISE)
+        heavier: list[int] = []
         for taken in range(min(HEAVY_MAX, len(numbers))):
             heaviest = int(shares.argmax())
             if shares[heaviest] < (SURE * self.std_error if taken < HEAVY else beyond):
                 break
+            if shares[heaviest] >= beyond:
+                left = used[:, heavier] & (places[:, heavier] != places[:, [heaviest]])
+                told = left[self.n > 0].any(axis=0)  # one that shares every row keeps them
+                used[:, heavier] = np.where(told, left, used[:, heavier])
+            heavier.append(heaviest)
             meets = (places == places[:, [heaviest]]) & used[:, [heaviest]]
             meets[:, heaviest] = False
             used &= ~meets

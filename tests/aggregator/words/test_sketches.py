@@ -92,7 +92,7 @@ def test_estimates_are_unbiased_and_have_the_stated_error() -> None:
     assert abs(exchanged.mean()) > 5 / np.sqrt(300)
 
 
-def test_a_text_is_estimated_without_the_rows_that_it_shares_with_a_heavy_one() -> None:
+def test_texts_are_estimated_without_the_rows_that_they_share_with_a_heavy_one() -> None:
     factors = [1, 3, 5, 7]
     heavy, light = np.uint64(0), np.uint64((1 << 54) - 1)
     read = sketch_of({int(heavy): 0.5, int(light): 0.01}, factors)
@@ -101,8 +101,28 @@ def test_a_text_is_estimated_without_the_rows_that_it_shares_with_a_heavy_one() 
     assert met == [0]
     assert read.shares_of(np.array([light]))[0] > 0.1
     apart = read.apart(np.array([light, heavy]))
-    assert np.allclose(apart.shares, [0.01, 0.5025], atol=1e-6)
-    assert apart.n.tolist() == [750_000, 1_000_000]
+    assert np.allclose(apart.shares, [0.01, 0.5], atol=1e-6)
+    assert apart.n.tolist() == [750_000, 750_000]
+    lighter = sketch_of({int(heavy): 0.5, int(light): 0.004}, factors).apart(np.array([light, heavy]))
+    assert np.allclose(lighter.shares, [0.004, 0.501], atol=1e-6), "what may be noise takes nothing from a heavier one"
+    assert lighter.n.tolist() == [750_000, 1_000_000]
+
+
+def test_a_text_that_shares_every_row_with_a_lighter_one_keeps_one() -> None:
+    """A text shares each of its rows with another one. None of these is told from it, and it keeps its own."""
+    factors, rng = [1, 3, 5, 7], np.random.default_rng(8)
+    heavy = np.uint64(1 << 62)
+    bare = sketch_of({}, factors)
+    own = [int(bare.buckets(np.array([heavy]), row)[0]) for row in range(ROWS)]
+    numbers = rng.integers(1 << 64, size=20_000, dtype=np.uint64)
+    meets = np.array([bare.buckets(numbers, row) == own[row] for row in range(ROWS)])
+    others = [int(numbers[meets[row] & (meets.sum(axis=0) == 1)][0]) for row in range(ROWS)]
+    read = sketch_of({int(heavy): 0.3, **dict.fromkeys(others, 0.05)}, factors)
+    apart = read.apart(np.array([heavy, *others], dtype=np.uint64))
+    assert (apart.n > 0).all()
+    assert apart.n[0] == 250_000
+    assert apart.shares[0] == pytest.approx(0.35, abs=1e-6)
+    assert np.allclose(apart.shares[1:], 0.05, atol=1e-6)
 
 
 def test_every_candidate_that_is_heavier_than_noise_ever_is_takes_its_buckets() -> None:
