@@ -16,7 +16,7 @@ from scipy.special import bdtrc, bdtrik, ndtr, ndtri
 
 from dither_aggregator.analysis.functional import answers_part, share_variance
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats
-from dither_aggregator.analysis.pure import population_ends
+from dither_aggregator.analysis.pure import FAR, population_ends
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View, reports_max
 from dither_aggregator.analysis.reading_cache import part_once, tell_progress
 from dither_aggregator.analysis.released import SURE_OF_N, Released, ReleasedTally, read_supports
@@ -183,10 +183,11 @@ class Sketch:
             total += np.float32(weight) * self.shares[row].take(self.buckets(numbers, row))
         return total
 
-    def apart(self, numbers: Numbers) -> Sketched:
+    def apart(self, numbers: Numbers, *, unlisted: bool = False) -> Sketched:
         """Return the estimates of a few candidates, without the rows that they share with a heavier one.
 
-        Nor has a heavier one those that it shares with a candidate which is heavier than noise ever is.
+        Nor has a heavier one those that it shares with a candidate which is heavier than noise ever is. Where texts may
+        be heavy that are no candidates, `unlisted`, a row that lies far above a candidate's others is left out, too.
         """
         places = np.array([self.buckets(numbers, row) for row in range(len(self.n))])
         own = np.take_along_axis(self.shares, places, axis=1).astype(np.float64)
@@ -209,9 +210,28 @@ class Sketch:
             met = meets.any(axis=0)
             shares[met] = _means(own[:, met], self.n[:, np.newaxis] * used[:, met])
             shares[heaviest] = -np.inf
+        if unlisted:
+            used &= ~self._far(own, self.n[:, np.newaxis] * used)
         weights = self.n[:, np.newaxis] * used
         n, rows = weights.sum(axis=0), np.count_nonzero(weights, axis=0)
         return Sketched(_means(own, weights), n, self.mechanism, self.noise * rows / np.maximum(n, 1) ** 2)
+
+    def _far(self, own: Floats, weights: Counts) -> npt.NDArray[np.bool_]:
+        """Tell which row of each candidate lies FAR above the others with a weight, by the variance of all of them."""
+        columns = np.arange(own.shape[1])
+        largest = np.where(weights > 0, own, -np.inf).argmax(axis=0)
+        mine, rest = weights[largest, columns], weights.copy()
+        rest[largest, columns] = 0
+        n, p, q, buckets = rest.sum(axis=0), float(self.mechanism.p), float(self.mechanism.q), self.mechanism.d
+        scale = (p - q) * (buckets - 1) / buckets
+        shares = _means(own, rest)
+        rate = np.clip(null_rate(self.mechanism) + scale * shares, 0.0, 1.0)
+        told = (mine > 0) & (n > 0)
+        mine, n = np.where(told, mine, 1), np.where(told, n, 1)
+        error = np.sqrt(np.maximum(rate * (1 - rate), 1 / n) * (1 / mine + 1 / n))
+        far = np.zeros(own.shape, dtype=bool)
+        far[largest, columns] = told & (scale * (own[largest, columns] - shares) > FAR * error)
+        return far
 
 
 def _means(own: Floats, weights: Counts) -> Floats:
@@ -483,12 +503,13 @@ def verified(
 ) -> tuple[Word, ...]:
     """Return texts with the verdict on each, by the verification group and what levels tell of them.
 
-    Rows of the verification group that they share with what is `unsaid` are left out.
+    Rows of the verification group that they share with what is `unsaid` are left out, and with a heavy text that no
+    search ends, being too long: its prefixes are known, and not its bucket.
     """
     if not texts:
         return ()
     numbers = np.array([number_of(typed) for typed in (*(text.typed for text in texts), *unsaid)], dtype=np.uint64)
-    apart = verification.apart(numbers)
+    apart = verification.apart(numbers, unlisted=True)
     own = zip(texts, apart.shares.tolist(), apart.n.tolist(), strict=False)
     told = [text.told(share, n) for text, share, n in own]
     estimates = Sketched(

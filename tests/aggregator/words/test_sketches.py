@@ -160,6 +160,35 @@ def test_what_stands_out_by_noise_alone_takes_no_buckets_but_for_a_few() -> None
     assert apart.n[-len(others) :].mean() > 960_000
 
 
+def test_a_row_far_above_a_texts_others_is_left_out_where_texts_may_be_heavy_that_are_no_candidates() -> None:
+    """Nobody has the light one. A row that noise may have made stays, and so do all rows of the heavy one."""
+    factors = [1, 3, 5, 7]
+    heavy, light = np.uint64(0), np.uint64((1 << 54) - 1)
+    alone = np.array([light])
+    for share, kept in ((0.5, 750_000), (0.005, 1_000_000)):
+        read = sketch_of({int(heavy): share}, factors)
+        assert read.apart(alone).n.tolist() == [1_000_000]
+        told = read.apart(alone, unlisted=True)
+        assert told.n.tolist() == [kept]
+        assert told.shares[0] == pytest.approx(0.0 if kept < 1_000_000 else share / 4, abs=1e-6)
+        assert read.apart(np.array([heavy]), unlisted=True).n.tolist() == [1_000_000]
+
+
+def test_of_few_reports_no_row_is_far_above_others_by_chance() -> None:
+    """2,000 texts of 400 reports at epsilon 6, where one report is four standard errors: hardly any loses a row."""
+    chosen = choose(1 << 10, Decimal(6), name=PGR.name)
+    assert isinstance(chosen, PGR)
+    rng = np.random.default_rng(9)
+    numbers = rng.integers(1 << 64, size=2_000, dtype=np.uint64)
+    rows = [
+        np.concatenate([[100], draw_points(chosen, rng.multinomial(100, np.full(1 << 10, 2**-10)), rng)])
+        for _ in range(ROWS)
+    ]
+    read = Sketch.of_tally(chosen, np.array(rows), multipliers(rng))
+    lost = read.apart(numbers).n - read.apart(numbers, unlisted=True).n
+    assert np.count_nonzero(lost) < 20
+
+
 def test_rows_without_reports_tell_nothing() -> None:
     design = mechanism()
     empty = np.zeros((ROWS, 1 + design.outputs), dtype=np.int64)
