@@ -499,17 +499,22 @@ def find_words(
 
 
 def verified(
-    texts: Sequence[WholeText], verification: Sketch, wanted: Wanted = DEFAULT, unsaid: Sequence[bytes] = ()
+    texts: Sequence[WholeText],
+    verification: Sketch,
+    wanted: Wanted = DEFAULT,
+    unsaid: Sequence[bytes] = (),
+    *,
+    unlisted: bool = True,
 ) -> tuple[Word, ...]:
     """Return texts with the verdict on each, by the verification group and what levels tell of them.
 
     Rows of the verification group that they share with what is `unsaid` are left out, and with a heavy text that no
-    search ends, being too long: its prefixes are known, and not its bucket.
+    search ends, being too long: its prefixes are known, and not its bucket. Not so where none is `unlisted`.
     """
     if not texts:
         return ()
     numbers = np.array([number_of(typed) for typed in (*(text.typed for text in texts), *unsaid)], dtype=np.uint64)
-    apart = verification.apart(numbers, unlisted=True)
+    apart = verification.apart(numbers, unlisted=unlisted)
     own = zip(texts, apart.shares.tolist(), apart.n.tolist(), strict=False)
     told = [text.told(share, n) for text, share, n in own]
     estimates = Sketched(
@@ -692,7 +697,8 @@ def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> 
     """Return the same standard error, and rows of texts that somebody names: by the verification group alone.
 
     They are looked for in the form in which devices tell them apart. If several names are one text, the first has the
-    row.
+    row. Few texts are looked up, so hardly any is in the bucket of a heavy one. None loses a row for lying far above
+    the others: whoever makes reports up moves the estimate of one text no farther than is stated, since it is linear.
     """
     domain = Coded.of(plan.domain)
     *_, last = tables(plan.cells, tally.counts)
@@ -701,7 +707,7 @@ def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> 
     for value in values:
         if not value.endswith(LONGER):
             named.setdefault(domain.typed_of(value), value)
-    words = verified([WholeText(typed) for typed in named], verification, wanted)
+    words = verified([WholeText(typed) for typed in named], verification, wanted, unlisted=False)
     return verification.std_error, [replace(_row(domain, word, whole=True), value=named[word.typed]) for word in words]
 
 
