@@ -39,7 +39,7 @@ from dither_aggregator.store.contract import READING_BYTES_MAX
 from dither_aggregator.store.records import KeptReading
 from dither_shared.errors import DitherError
 
-ESTIMATOR_VERSION = 6
+ESTIMATOR_VERSION = 7
 """To be raised with every change that gives other figures of the same counts: what was kept before is then not read."""
 REMEMBERED_MAX = 250_000
 """Rows of kept readings that a process has unpacked."""

@@ -16,7 +16,7 @@ from scipy.special import bdtrc, bdtrik, ndtr, ndtri
 
 from dither_aggregator.analysis.functional import answers_part, share_variance
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats
-from dither_aggregator.analysis.pure import population_ends
+from dither_aggregator.analysis.pure import FAR, population_ends
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View, reports_max
 from dither_aggregator.analysis.reading_cache import part_once, tell_progress
 from dither_aggregator.analysis.released import SURE_OF_N, Released, ReleasedTally, read_supports
@@ -43,16 +43,22 @@ from dither_shared.words.prefixes import NOTHING, Start, read_prefix
 # since another text is in c's bucket with probability 1/B. Its variance is that of one row with all the reports, plus
 # F2 / (rows B) for collisions, F2 being the sum of the other shares' squares: nothing, but where a heavy text is in the
 # bucket. So the heaviest candidates are taken one after the other, and what shares a bucket with one of them is
-# estimated from its other rows.
+# estimated from its other rows. Of a level's candidates thousands stand out by noise alone. Were each of these taken,
+# most texts would lose rows, and most often those whose noise is high: beyond the first few a candidate must be heavier
+# than noise ever is.
 
 
 Numbers = npt.NDArray[np.uint64]
 """Numbers to hash: of prefixes, or of whole texts."""
 
 HEAVY = 30
-"""So many candidates at most are taken for heavy."""
+"""So many candidates, the heaviest, are taken for heavy if they are SURE."""
 SURE = 3.0
 """Standard errors below which none is."""
+BEYOND_NOISE = 6.0
+"""Standard errors that noise hardly passes in all continuations of a level: further candidates are heavy above them."""
+HEAVY_MAX = 1_000
+"""So many candidates at most are taken for heavy."""
 CHANCE_MIN, CHANCE_MAX = 1e-300, 1 - 1e-6
 """Ends of a chance whose score is told: a count of none is reached for certain, and its score would have no end."""
 
@@ -177,25 +183,55 @@ class Sketch:
             total += np.float32(weight) * self.shares[row].take(self.buckets(numbers, row))
         return total
 
-    def apart(self, numbers: Numbers) -> Sketched:
-        """Return the estimates of a few candidates, without the rows that they share with a heavier one."""
+    def apart(self, numbers: Numbers, *, unlisted: bool = False) -> Sketched:
+        """Return the estimates of a few candidates, without the rows that they share with a heavier one.
+
+        Nor has a heavier one those that it shares with a candidate which is heavier than noise ever is. Where texts may
+        be heavy that are no candidates, `unlisted`, a row that lies far above a candidate's others is left out, too.
+        """
         places = np.array([self.buckets(numbers, row) for row in range(len(self.n))])
         own = np.take_along_axis(self.shares, places, axis=1).astype(np.float64)
         used = np.ones(places.shape, dtype=bool)
         shares = _means(own, self.n[:, np.newaxis] * used)
-        for _ in range(min(HEAVY, len(numbers))):
+        beyond = self.share_at(BEYOND_NOISE)
+        heavier: list[int] = []
+        for taken in range(min(HEAVY_MAX, len(numbers))):
             heaviest = int(shares.argmax())
-            if shares[heaviest] < SURE * self.std_error:
+            if shares[heaviest] < (SURE * self.std_error if taken < HEAVY else beyond):
                 break
+            if shares[heaviest] >= beyond:
+                left = used[:, heavier] & (places[:, heavier] != places[:, [heaviest]])
+                told = left[self.n > 0].any(axis=0)  # one that shares every row keeps them
+                used[:, heavier] = np.where(told, left, used[:, heavier])
+            heavier.append(heaviest)
             meets = (places == places[:, [heaviest]]) & used[:, [heaviest]]
             meets[:, heaviest] = False
             used &= ~meets
             met = meets.any(axis=0)
             shares[met] = _means(own[:, met], self.n[:, np.newaxis] * used[:, met])
             shares[heaviest] = -np.inf
+        if unlisted:
+            used &= ~self._far(own, self.n[:, np.newaxis] * used)
         weights = self.n[:, np.newaxis] * used
         n, rows = weights.sum(axis=0), np.count_nonzero(weights, axis=0)
         return Sketched(_means(own, weights), n, self.mechanism, self.noise * rows / np.maximum(n, 1) ** 2)
+
+    def _far(self, own: Floats, weights: Counts) -> npt.NDArray[np.bool_]:
+        """Tell which row of each candidate lies FAR above the others with a weight, by the variance of all of them."""
+        columns = np.arange(own.shape[1])
+        largest = np.where(weights > 0, own, -np.inf).argmax(axis=0)
+        mine, rest = weights[largest, columns], weights.copy()
+        rest[largest, columns] = 0
+        n, p, q, buckets = rest.sum(axis=0), float(self.mechanism.p), float(self.mechanism.q), self.mechanism.d
+        scale = (p - q) * (buckets - 1) / buckets
+        shares = _means(own, rest)
+        rate = np.clip(null_rate(self.mechanism) + scale * shares, 0.0, 1.0)
+        told = (mine > 0) & (n > 0)
+        mine, n = np.where(told, mine, 1), np.where(told, n, 1)
+        error = np.sqrt(np.maximum(rate * (1 - rate), 1 / n) * (1 / mine + 1 / n))
+        far = np.zeros(own.shape, dtype=bool)
+        far[largest, columns] = told & (scale * (own[largest, columns] - shares) > FAR * error)
+        return far
 
 
 def _means(own: Floats, weights: Counts) -> Floats:
@@ -463,16 +499,22 @@ def find_words(
 
 
 def verified(
-    texts: Sequence[WholeText], verification: Sketch, wanted: Wanted = DEFAULT, unsaid: Sequence[bytes] = ()
+    texts: Sequence[WholeText],
+    verification: Sketch,
+    wanted: Wanted = DEFAULT,
+    unsaid: Sequence[bytes] = (),
+    *,
+    unlisted: bool = True,
 ) -> tuple[Word, ...]:
     """Return texts with the verdict on each, by the verification group and what levels tell of them.
 
-    Rows of the verification group that they share with what is `unsaid` are left out.
+    Rows of the verification group that they share with what is `unsaid` are left out, and with a heavy text that no
+    search ends, being too long: its prefixes are known, and not its bucket. Not so where none is `unlisted`.
     """
     if not texts:
         return ()
     numbers = np.array([number_of(typed) for typed in (*(text.typed for text in texts), *unsaid)], dtype=np.uint64)
-    apart = verification.apart(numbers)
+    apart = verification.apart(numbers, unlisted=unlisted)
     own = zip(texts, apart.shares.tolist(), apart.n.tolist(), strict=False)
     told = [text.told(share, n) for text, share, n in own]
     estimates = Sketched(
@@ -655,7 +697,8 @@ def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> 
     """Return the same standard error, and rows of texts that somebody names: by the verification group alone.
 
     They are looked for in the form in which devices tell them apart. If several names are one text, the first has the
-    row.
+    row. Few texts are looked up, so hardly any is in the bucket of a heavy one. None loses a row for lying far above
+    the others: whoever makes reports up moves the estimate of one text no farther than is stated, since it is linear.
     """
     domain = Coded.of(plan.domain)
     *_, last = tables(plan.cells, tally.counts)
@@ -664,7 +707,7 @@ def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> 
     for value in values:
         if not value.endswith(LONGER):
             named.setdefault(domain.typed_of(value), value)
-    words = verified([WholeText(typed) for typed in named], verification, wanted)
+    words = verified([WholeText(typed) for typed in named], verification, wanted, unlisted=False)
     return verification.std_error, [replace(_row(domain, word, whole=True), value=named[word.typed]) for word in words]
 
 

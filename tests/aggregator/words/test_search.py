@@ -287,6 +287,23 @@ def test_a_text_that_shares_a_bucket_of_a_level_with_a_long_one_that_many_have_l
     assert named(find_words(replace(proposed, texts=(bare,)), levels[-1].sketch, sketches[-1])) == [unlucky]
 
 
+def test_a_text_in_a_bucket_of_one_that_no_search_ends_is_not_named() -> None:
+    """Three of ten have a text that is longer than all levels, and nobody the one in its bucket: that loses the row."""
+    groups, group = Groups("homepage", SHORT.levels), len(SHORT.levels)
+    heavy = b"https://example.org/a-long-way"
+    verification = expected(groups, group, N * SHORT.weights[-1] // sum(SHORT.weights), {heavy: 0.3})
+    texts = [f"{number}".encode() for number in range(300_000)]
+    numbers = np.array([number_of(typed) for typed in (heavy, *texts)], dtype=np.uint64)
+    meets = sum((places := verification.buckets(numbers, row))[1:] == places[0] for row in range(ROWS))
+    unlucky = texts[int(np.argmax(meets == 1))]
+    (word,) = verified([WholeText(unlucky)], verification)
+    assert not word.stands_out
+    assert word.estimate == pytest.approx(0.0, abs=1e-4)
+    assert word.n == N * SHORT.weights[-1] // sum(SHORT.weights) * 3 // 4
+    (whole,) = verified([WholeText(heavy)], verification)
+    assert whole.estimate == pytest.approx(0.3, abs=1e-4)
+
+
 def test_fewer_words_are_named_at_a_higher_level() -> None:
     """The lines for one text are 1.3, 2.0 and 2.6 standard errors. Estimates of nothing but noise lie on both sides."""
     rng, design = np.random.default_rng(6), mechanism(bits=10)
