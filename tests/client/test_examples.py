@@ -22,6 +22,7 @@ import pytest
 import requests
 
 import dither
+import dither.telemetry
 from dither.device import FILE_NAME
 from dither.sending.transport import Answer, HttpTransport
 from dither.sending.upload_thread import BACKOFF_S, Uploader
@@ -49,6 +50,12 @@ def test_a_shipped_registry_is_sound_and_its_dates_are_at_most_a_year_away(examp
 
 
 # The command line app.
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status()` waits for the uploader as long as a test does: it has the device for seconds on a busy machine."""
+    monkeypatch.setattr(dither.telemetry, "LOOK_WITHIN_S", 60.0)
 
 
 @dataclass

@@ -307,6 +307,7 @@ def prometheus(directory: Path, target: str) -> Iterator[Callable[..., Any]]:
     command = [
         tool("prometheus"),
         "--config.file=prometheus.yaml",
+        "--storage.tsdb.path=data",  # Debian's own default is one place for all
         f"--web.listen-address={place}",
         "--log.level=error",
     ]

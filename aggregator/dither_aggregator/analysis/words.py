@@ -43,7 +43,7 @@ from dither_shared.words.prefixes import NOTHING, Start, read_prefix
 # since another text is in c's bucket with probability 1/B. Its variance is that of one row with all the reports, plus
 # F2 / (rows B) for collisions, F2 being the sum of the other shares' squares: nothing, but where a heavy text is in the
 # bucket. So the heaviest candidates are taken one after the other, and what shares a bucket with one of them is
-# estimated from its other rows. Of a level's candidates thousands stand out by noise alone. Were each of these taken,
+# estimated from its other rows. Thousands of a level's candidates stand out by noise alone. Were each of these taken,
 # most texts would lose rows, and most often those whose noise is high: beyond the first few a candidate must be heavier
 # than noise ever is.
 
@@ -186,8 +186,8 @@ class Sketch:
     def apart(self, numbers: Numbers, *, unlisted: bool = False) -> Sketched:
         """Return the estimates of a few candidates, without the rows that they share with a heavier one.
 
-        Nor has a heavier one those that it shares with a candidate which is heavier than noise ever is. Where texts may
-        be heavy that are no candidates, `unlisted`, a row that lies far above a candidate's others is left out, too.
+        Nor has a heavier one those that it shares with a candidate which is heavier than noise ever is. A row that lies
+        far above a candidate's others is left out, too, if texts may be heavy that are no candidates: `unlisted`.
         """
         places = np.array([self.buckets(numbers, row) for row in range(len(self.n))])
         own = np.take_along_axis(self.shares, places, axis=1).astype(np.float64)

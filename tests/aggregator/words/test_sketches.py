@@ -143,7 +143,7 @@ def test_every_candidate_that_is_heavier_than_noise_ever_is_takes_its_buckets() 
 
 
 def test_what_stands_out_by_noise_alone_takes_no_buckets_but_for_a_few() -> None:
-    """Of a million candidates 1,600 pass three standard errors, and 2,000 others lose 3 % of their reports at most.
+    """Three standard errors are passed by 1,600 of a million candidates, and 2,000 others lose 3 % of their reports.
 
     So many buckets of a row have the 30 that are taken: 6 sigma, a false alarm of 1e-9. Were all taken that pass (the
     planted bug), the others lost 8 %.
