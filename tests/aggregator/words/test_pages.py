@@ -37,6 +37,7 @@ def test_rows_are_called_texts_and_their_intervals_hold_at_once(one: Site) -> No
     assert "lead, not told apart, with" in seen.headline
     assert "proposed texts stand out from the noise" in seen.html
     assert "every interval here holds the true value" in seen.html
+    assert "Noise alone reaches about this far in a long word, and less far in a short one" in seen.html
     assert "on average" not in seen.html
     assert "candidate" not in seen.html
     assert "“Other” means answers that were no text or too long" in seen.html
