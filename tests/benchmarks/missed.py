@@ -59,7 +59,6 @@ FIRST, SEEDS = 1000, 20
 LEVELS = (0.05, 0.1)
 OF_REACHABLE_MIN = 0.6
 AS_MANY_MIN = 18
-"""The populations, of 20. Whether a strict count has so many is luck, even by a fit that knows the law."""
 SHOWN = (0.94, 0.98)
 ERRORS_MAX = 3.0
 """A mean may be so many of its standard errors beyond its aim."""
@@ -310,7 +309,7 @@ def run(seeds: int = SEEDS, begins: str = "", first: int = FIRST, *, truth: bool
     perhaps = sum(line.ours >= line.theirs - ERRORS_MAX * line.error_of_more for line in lines)
     print(f"\n  as many true strings as theirs in {as_many} of {len(lines)}, within {ERRORS_MAX:g} standard errors")
     print(f"  in {perhaps}; intervals of what is named hold {shown:.3f}")
-    missed += [f"as many in {perhaps}"] if perhaps < AS_MANY_MIN * len(lines) / len(POPULATIONS) else []
+    missed += [f"as many in {as_many}"] if as_many < AS_MANY_MIN * len(lines) / len(POPULATIONS) else []
     missed += [f"shown intervals hold {shown:.3f}"] if not SHOWN[0] <= shown <= SHOWN[1] else []
     assert not missed, "; ".join(missed)
 
